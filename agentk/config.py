@@ -1,7 +1,7 @@
 """
 agentk's options: flags and environment, under the names of GitLab's agentk.
 
-There are few of them, because kas makes most decisions; the only configuration file is
+agentk has few options, because kas makes most decisions; the only configuration file is
 for the sections of agent modules.
 """
 
@@ -51,8 +51,8 @@ __all__ = [
 
 #: The variable with the token, if no file can be mounted.
 TOKEN_VARIABLE = "AGENTK_TOKEN"  # noqa: S105 - the name, not a token
-# Maximum number of bytes of a token; kas refuses longer ones, and a wrong path must not
-# be read as a whole.
+# Maximum number of bytes of a token: kas refuses longer tokens, and a wrong path must
+# not be read as a whole.
 MAX_TOKEN = 4096
 
 _TOKEN = re.compile(rb"[\x21-\x7e]+")
@@ -82,7 +82,8 @@ _Header = Annotated[tuple[str, str], Text(_header, "'Name: value'")]
 class ProbeListen(Listen):
     """``--observability-listen-*``: probes and metrics."""
 
-    # It listens on every address, because the kubelet uses the address of the pod.
+    # The listener uses every address, because the kubelet connects to the address of
+    # the pod.
     address: str = field(default=":8080", doc="host:port for probes and metrics")
 
 
@@ -90,7 +91,7 @@ class ProbeListen(Listen):
 class AgentkOptions:
     """Settings from the command line and the environment; see `read_options`."""
 
-    #: Flags for settings that belong to a section.
+    #: Flags for settings that belong to a section, by the path of the setting.
     FLAGS: ClassVar[Mapping[str, str]] = {
         "observability.network": "observability-listen-network",
         "observability.address": "observability-listen-address",
@@ -106,7 +107,7 @@ class AgentkOptions:
         validator=authorities,
         doc="CAs that are trusted in addition to the system's",
     )
-    # Headers are secret, because some contain tokens.
+    # Headers are treated as secrets, because some contain tokens.
     kas_header: tuple[_Header, ...] = field(
         default=(), secret=True, doc="for WebSockets"
     )
@@ -124,7 +125,7 @@ class AgentkOptions:
 
     @property
     def kas(self) -> tuple[KasAddress, ...]:
-        """The addresses of kas; agentk is connected to one of them at a time."""
+        """The addresses of kas; agentk is connected to only one of them at a time."""
         return tuple(map(parse_kas_address, self.kas_address))
 
     def __attrs_post_init__(self) -> None:
@@ -230,9 +231,10 @@ class AgentkConfiguration:
 
 def read_options(flags: Mapping[str, Any], environ: Mapping[str, str]) -> AgentkOptions:
     """
-    Check the flags of the command line, whose keys are their names without ``--``.
+    Check the flags of the command line.
 
-    :param flags: may lack keys; ``kas-address`` and ``kas-header`` are lists.
+    :param flags: the values of flags, by their names without ``--``; keys may be
+        missing; ``kas-address`` and ``kas-header`` are lists.
     :raises ConfigurationError: with every problem.
     """
     given = dict(flags)
@@ -248,7 +250,8 @@ def read_configuration(
     file: str | None,
 ) -> tuple[AgentkConfiguration, list[Prepared]]:
     """
-    Read the file, and find the modules that run by default or that the file names.
+    Read the configuration file, and find the modules that run by default or that the
+    file names.
 
     :param file: the value of ``--configuration-file``.
     :raises ConfigurationError: with every problem of the file and of all modules.
@@ -270,11 +273,11 @@ def read_token(file: str | None, environ: MutableMapping[str, str]) -> TokenSour
     """
     Return the source of the token: the file or ``$AGENTK_TOKEN``.
 
-    The variable is removed, so that child processes do not inherit it.
+    The variable is removed from *environ*, so that child processes do not inherit it.
 
     :param file: the value of ``--token-file``.
-    :raises ConfigurationError: there is no source, or two, or its content is not a
-        token.
+    :raises ConfigurationError: if no source or two sources are given, or the content is
+        not a token.
     """
     given = environ.pop(TOKEN_VARIABLE, "")
     file = (file or "").strip()
@@ -327,11 +330,13 @@ class TokenSource:
 
     @property
     def where(self) -> str:
-        """The file or variable of the setting, for messages."""
+        """The file or variable that contains the token, for messages."""
         return f"${TOKEN_VARIABLE}" if self._path is None else str(self._path)
 
     def current(self) -> bytes:
-        """Return the token; called for each connection, and never fails."""
+        """
+        Return the token; called for each connection, and never raises an exception.
+        """
         if self._path is None:
             return self._token
         try:

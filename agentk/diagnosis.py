@@ -12,12 +12,12 @@ from tunnel.transport.tls import ALPN_TUNNEL, TLSHandshakeError
 
 __all__ = ["hint", "why_ended"]
 
-#: Codes with which sessions end if the server does not use our protocol.
+#: Codes at the end of sessions whose server does not use the tunnel's protocol.
 _SPEECHLESS = frozenset(
     {ErrorCode.NONE, ErrorCode.PROTOCOL, ErrorCode.FRAME_SIZE, ErrorCode.DEAD_PEER}
 )
 
-# Layers and labels of `NegotiationError` from a server without TLS.
+# Layers and labels of the `NegotiationError` that a server without TLS causes.
 _NO_TLS = frozenset({("TLS", "not-tls"), ("TLS", "closed"), ("TLS", "timeout")})
 _NO_WEBSOCKET = frozenset(
     {("WebSocket", "status"), ("WebSocket", "upgrade"), ("WebSocket", "not-http")}
@@ -65,7 +65,8 @@ def why_ended(reason: SessionClosed, token: str, greeted: Any) -> str:
     Explain why a connection ended.
 
     :param token: the source of the token: a file or a variable.
-    :param greeted: the transport of a connection before its WELCOME; None after it.
+    :param greeted: the transport of the connection if it ended before WELCOME;
+        otherwise None.
     """
     if greeted is not None and reason.code in _SPEECHLESS:
         return f"{_explain(reason, token)}; {_what_answered(greeted)}"

@@ -41,14 +41,14 @@ from tunnel.toolkit.until import until
 from tunnel.wire.session import Session
 
 #: First and longest timeout in seconds of an attempt to connect (DNS, TCP, proxy, TLS
-#: and WebSocket together), doubled with each attempt that takes too long.  The system
-#: of a frozen kas still accepts connections, and a load balancer sends them there for a
-#: while: the next attempt finds another kas.
+#: and WebSocket together); the timeout is doubled with each attempt that takes too
+#: long.  If a kas is frozen, its system still accepts connections, and a load balancer
+#: sends connections to it for a while: the next attempt finds another kas.
 FIRST_CONNECT_TIMEOUT, CONNECT_TIMEOUT = 5.0, 20.0
 
-#: Seconds of a connection's life that undo one doubling of the pause: a kas that
-#: accepts and closes at once must not be dialled twice a second, and a path that cuts
-#: every connection after a while must not keep the agent away for long.
+#: Seconds of a connection's life that undo one doubling of the pause.  A kas that
+#: accepts and closes connections at once must not be dialled twice a second, and a path
+#: that cuts every connection after a while must not keep the agent away for long.
 FORGIVEN_AFTER = 2.0
 
 #: Minimum lifetime in seconds of a steady connection: its loss is an exception, such as
@@ -56,19 +56,21 @@ FORGIVEN_AFTER = 2.0
 STEADY = 30.0
 
 #: Seconds after the loss of a steady connection in which no pause is longer than `SOON`
-#: seconds.  Otherwise a quarter of a minute without kas could be followed by half a
-#: minute without the agent; agents that return at once are still spread over seconds.
+#: seconds.  Without this limit, an outage of kas of a quarter of a minute could be
+#: followed by half a minute without the agent; with it, the times at which agents
+#: return are still spread over seconds.
 RECENT, SOON = 120.0, 8.0
 
 #: Maximum number of seconds that kas has at shutdown to close an idle connection.
 FAREWELL = 1.0
 
-#: Maximum number of seconds for which a server may ask agentk not to reconnect.
+#: Maximum number of seconds that agentk waits before it reconnects, if a server asks
+#: for a pause.
 MAX_SPREAD = 300.0
 
-#: Seconds over which a replaced process at first spreads its return; doubled each time,
-#: up to `MAX_SPREAD`.  The other process does the work in the meantime, and only an
-#: operator can tell which of the two should run.
+#: Seconds over which a process that was replaced at first spreads its return; doubled
+#: each time, up to `MAX_SPREAD`.  The other process does the work in the meantime, and
+#: only an operator can tell which of the two should run.
 REPLACED_SPREAD = 30.0
 
 #: Minimum lifetime in seconds of a connection after which earlier replacements are
@@ -95,14 +97,14 @@ class Dialer(TunnelOwner):
     runtime: Runtime
     #: The address of kas, for messages.
     where: str = "kas"
-    #: Number of addresses that *endpoint* returns in turn: the backoff grows only after
+    #: Number of addresses that *endpoint* returns in turn: the pause grows only after
     #: all of them have failed.
     addresses: int = 1
     #: The source of the greeting's token, for messages.
     credential_from: str = "the greeting"
     #: Number of connections that kas has welcomed since the start.
     connections: int = 0
-    #: Streams of kas that survive the loss of their tunnel.
+    #: Streams from kas that survive the loss of their tunnel.
     keeper: Keeper = attrs.field(
         default=attrs.Factory(
             lambda self: Keeper(
@@ -165,7 +167,7 @@ class Dialer(TunnelOwner):
 
     async def stop(self, grace: float) -> None:
         """
-        Accept no new requests, finish the accepted ones, and close.
+        Accept no new requests, finish the accepted requests, and close the connection.
 
         :param grace: seconds for the accepted requests.
         """
@@ -186,19 +188,19 @@ class Dialer(TunnelOwner):
             grace,
         )
         if served:
-            # Only kas knows that no request is in transit, and closes the connection
-            # then.
+            # Only kas can know that no request is in transit, and then kas closes the
+            # connection.
             await until(lambda: not self._tunnels, self.runtime.reactor, FAREWELL)
         self.keeper.stop()
         for tunnel in tuple(self._tunnels):
-            # The end of these streams is reported first: otherwise kas would wait for
-            # agentk to resume them.
+            # The end of resumable streams is reported first, because otherwise kas
+            # would wait for agentk to resume them.
             tunnel.flush()
             tunnel.end(ErrorCode.SHUTDOWN, "agentk was stopped")
         if self._tunnels:
             self._idle = Deferred()
             self._idle.addTimeout(2.0, self.runtime.reactor)
-            # If a kas does not close them in time, their end is not an error.
+            # If a kas does not close the tunnels in time, this is not an error.
             self._idle.addErrback(
                 lambda failure: failure.trap(TimeoutError, CancelledError)
             )
@@ -281,7 +283,11 @@ class Dialer(TunnelOwner):
         tunnel.hello(hello)
 
     def forget(self, tunnel: TunnelProtocol) -> float | None:
-        """Forget a closed tunnel; return the time at which it was welcomed, or None."""
+        """
+        Forget a closed tunnel.
+
+        :return: the time at which the tunnel was welcomed; None if it was not welcomed.
+        """
         since = self._tunnels.pop(tunnel, None)
         if self._idle is not None and not self._tunnels:
             idle, self._idle = self._idle, None
@@ -310,7 +316,7 @@ class Dialer(TunnelOwner):
         if not self._running or self._timer is not None or self._dialling is not None:
             return
         timing = self._timing
-        # Kas sends both limits with every WELCOME.
+        # kas sends the minimum and the maximum pause with every WELCOME.
         backoff = self._backoff
         backoff.first, backoff.most = timing.reconnect_min, timing.reconnect_max
         self._attempts += 1
@@ -375,8 +381,8 @@ class Dialer(TunnelOwner):
         self, stream: StreamTransport, resume: pb.Resume
     ) -> IStreamReceiver:
         """
-        Return the receiver of a request that lost its path, and for which kas found
-        another one.
+        Return the receiver of a request whose path was lost; kas has found another
+        path.
         """
         return self.keeper.resume(stream, resume)
 
@@ -390,7 +396,8 @@ class Dialer(TunnelOwner):
             return
         self._step_down()
         self._lived(self._tunnels[tunnel])
-        # kas closes when its streams have ended; if it does not, it must not block us.
+        # kas closes the tunnel when its streams have ended; if kas does not close it,
+        # agentk must not wait forever.
         self._deadlines[tunnel] = self.runtime.reactor.callLater(
             go_away.deadline_ms / 1000,
             tunnel.end,
@@ -417,8 +424,8 @@ class Dialer(TunnelOwner):
                 within = min(REPLACED_SPREAD * 2**self._replaced, MAX_SPREAD)
                 if within < MAX_SPREAD:
                     self._replaced += 1
-        # Otherwise the next step is already planned, because this tunnel was draining
-        # or replaced.
+        # In all other cases the next step is already planned, because this tunnel was
+        # draining or replaced.
         if self.tunnel is None and self._greeting is None:
             greeted = tunnel.transport if greeting else None
             self._plan(why_ended(reason, self.credential_from, greeted), within)

@@ -1,10 +1,10 @@
 """
-Extra tunnels of a busy agent, to kas whose requests for it have to be relayed.
+Extra tunnels of a busy agent, to kas that receive many requests for it.
 
-A client may reach any of several kas, or any worker of one, but only one of them has
-the agent's connection: it relays the requests of the others.  If one of the others has
-many requests, it gets a separate tunnel.  The tunnel is optional: when it is lost,
-requests are relayed again.
+A client may reach any of several kas, or any worker of one kas, but only one of them
+has the agent's connection: the others relay their requests to it.  If one of the others
+has many requests, it gets a separate tunnel to the agent.  The tunnel is optional: when
+it is lost, requests are relayed again.
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ __all__ = ["ExtraTunnels"]
 #: Seconds between two checks of the number of relayed requests.
 INTERVAL = 5.0
 
-#: Number of relayed requests of one kas in an interval from which a separate tunnel is
-#: cheaper: a handshake costs a kas as much as relaying thirty requests.
+#: Minimum number of requests that one kas relays in an interval before it gets a
+#: separate tunnel: a handshake costs a kas as much as relaying thirty requests.
 BUSY = 50
 
-#: Seconds for which agentk tries to reach a busy kas.  It succeeds only by chance,
-#: because the listener, or the load balancer in front of it, chooses the kas.
+#: Seconds during which agentk tries to reach a busy kas.  An attempt reaches that kas
+#: only by chance, because the listener, or the load balancer in front of it, chooses
+#: the kas.
 WANTED = 60.0
 
 #: Seconds without a request after which an extra tunnel closes.
 IDLE = 60.0
 
 #: Maximum number of seconds for running requests when an extra tunnel is not needed any
-#: more; kas closes it as soon as they have ended.
+#: more; kas closes the tunnel as soon as these requests have ended.
 LEAVING = 3600.0
 
-#: First and longest pause before another attempt, in seconds: each attempt that reaches
-#: another kas costs that kas a handshake, and a load balancer may never lead to the
-#: right one.
+#: First and longest pause before another attempt, in seconds.  Each attempt that
+#: reaches another kas costs that kas a handshake, and a load balancer may never lead to
+#: the wanted kas.
 RETRY_FIRST, RETRY_MOST = 0.1, 60.0
 
 #: Maximum number of concurrent extra tunnels: each takes 20 KiB in kas, and the same in
@@ -67,8 +68,8 @@ MAX_COUNTED = 64
 @attrs.define(eq=False)
 class ExtraTunnels:
     """
-    A manager of extra tunnels: it opens useful ones, one at a time, and closes unused
-    ones.
+    A manager of extra tunnels, which opens useful tunnels, one at a time, and closes
+    unused tunnels.
 
     :param dialer: the dialer with the main connection.
     """
@@ -79,8 +80,8 @@ class ExtraTunnels:
     tunnels: dict[bytes, ExtraTunnel] = attrs.field(init=False, factory=dict)
     #: Number of relayed requests in this interval, by the id of the kas that sent them.
     _relayed: Counter[bytes] = attrs.field(init=False, factory=Counter)
-    #: Kas with many relayed requests, each with the time of the last check that found
-    #: them.
+    #: Kas that relayed many requests, each with the time of the last check that found
+    #: this.
     _wanted: dict[bytes, float] = attrs.field(init=False, factory=dict)
     _backoff: Backoff = attrs.field(init=False)
     _loop: LoopingCall = attrs.field(init=False)
@@ -194,8 +195,8 @@ class ExtraTunnels:
         """
         Keep a tunnel that a kas accepted, even if it is not the wanted kas.
 
-        It stays as long as any idle tunnel, so that the next attempts do not reach the
-        same kas.
+        The tunnel stays open like any idle tunnel, so that the next attempts do not
+        reach the same kas.
         """
         self._greeting = None
         self.tunnels[extra.kas_id] = extra
@@ -228,9 +229,9 @@ class ExtraTunnel(TunnelOwner):
         self.tunnel: TunnelProtocol | None = None
         #: Id of the kas at the other end; empty before WELCOME.
         self.kas_id = b""
-        #: Number of streams so far, and their number when the tunnel was last seen in
-        #: use.
+        #: Number of streams so far.
         self._opened = 0
+        #: Number of streams when the tunnel was last seen in use.
         self._seen = 0
         self._used: float = tunnels.runtime.reactor.seconds()
 
@@ -243,8 +244,9 @@ class ExtraTunnel(TunnelOwner):
 
     def leave(self, why: str) -> None:
         """
-        Ask kas to send no more requests; it closes the tunnel when running requests
-        have ended.
+        Ask kas to send no more requests through this tunnel.
+
+        kas closes the tunnel when the running requests have ended.
         """
         assert self.tunnel is not None
         self._tunnels.ended(self, why)
@@ -272,7 +274,10 @@ class ExtraTunnel(TunnelOwner):
         return self._dialer.stream_resumed(stream, resume)
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
-        """Leave a kas that is stopping: another kas has our connection, and relays."""
+        """
+        Leave a kas that is stopping: another kas has our main connection, and relays
+        requests.
+        """
         if go_away.deadline_ms:
             self.leave(go_away.message[:200])
 

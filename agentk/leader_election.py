@@ -35,8 +35,8 @@ EVENT_SECONDS = 2.0
 
 #: Random part of the pause between two checks, so that the competitors do not all send
 #: their requests at once.  Unlike in client-go, the pause never grows: including the
-#: time to see the last renewal, the next replica leads at most ``duration + 2 * retry``
-#: after it.
+#: time until a replica sees the last renewal, the next replica leads at most ``duration
+#: + 2 * retry`` seconds after this renewal.
 JITTER = 0.5
 
 #: First and longest pause in seconds before work that failed runs again.
@@ -49,8 +49,9 @@ class LeaseTimes:
     The times of a Lease, in seconds.
 
     :ivar duration: time after the last renewal when other replicas may take the Lease.
-    :ivar renew_deadline: time after the last renewal when the holder stops leading:
-        less than *duration*, so that its work ends before another replica leads.
+    :ivar renew_deadline: time after the last renewal when the holder stops leading;
+        this is less than *duration*, so that the holder's work ends before another
+        replica leads.
     :ivar retry: the pause between two attempts.
     """
 
@@ -71,7 +72,7 @@ class LeaderElection:
     The election of one agentk, which runs work while this agentk leads, and ends the
     work before another replica may lead.
 
-    :param client: acts as agentk.
+    :param client: the client of the API server, with agentk's own rights.
     :param namespace: the Namespace of the Lease.
     :param identity: the name of this agentk as the holder: the pod's name.
     """
@@ -101,8 +102,9 @@ class LeaderElection:
         self._stopping = False
         self._competing: Deferred[None] | None = None
         self._pausing: Deferred[None] | None = None
-        #: The Lease as it was last seen, and the time since when it is unchanged.
+        #: The Lease as it was last seen.
         self._lease: KubernetesObject | None = None
+        #: Time since which the Lease has been unchanged.
         self._seen_at = 0.0
         #: Time at which the last renewal began; None if this agentk does not lead.
         self._renewed_at: float | None = None
@@ -192,7 +194,7 @@ class LeaderElection:
             try:
                 await self._turn(name)
             except Exception:
-                # An example is a Lease that another program wrote.
+                # A possible cause is a Lease that another program wrote.
                 self._log.failure("competing for lease {name} failed", name=name)
                 if self._renewed_at is not None:
                     await self._lost(name)
@@ -270,7 +272,7 @@ class LeaderElection:
     async def _write(
         self, name: str, lease: KubernetesObject | None, begun: float, seconds: float
     ) -> bool:
-        """Take the Lease, unless it has changed since *lease*."""
+        """Take or renew the Lease, unless it has changed since *lease* was read."""
         spec = dict((lease or {}).get("spec") or {})
         now = _micro_time(self._now())
         if spec.get("holderIdentity") != self._identity:

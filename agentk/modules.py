@@ -43,7 +43,7 @@ class ModuleLeadership:
 
     @property
     def lease(self) -> str:
-        """The Lease of all agentk of this agent in this namespace."""
+        """The Lease that all agentk of this agent in this namespace share."""
         return self._election.lease
 
     def lead(self, run: Callable[[], Awaitable[None]]) -> None:

@@ -58,7 +58,8 @@ from tunnel.transport import eager
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import client_context
 
-#: Maximum number of seconds for running requests when agentk stops; a pod has 30.
+#: Maximum number of seconds for running requests when agentk stops; Kubernetes gives a
+#: pod 30 seconds.
 STOP_GRACE = 20.0
 
 #: Namespace of the leader's Lease if none is configured: kubectl's default.
@@ -262,7 +263,7 @@ class AgentkService(ProgramService):
             )
 
     def _connected(self, event: TunnelConnected) -> None:
-        # For systemd, too, ready means that the tunnel is established.
+        # As for the readiness probe, ready means that the tunnel is established.
         sdnotify.notify("READY=1")
         self._election.agent_is(event.agent_id)
         self.cluster_reports.connected()
@@ -305,7 +306,10 @@ class AgentkService(ProgramService):
 
     @property
     def _namespace(self) -> str:
-        """Return agentk's Namespace; empty outside of a cluster if it is unknown."""
+        """
+        Return agentk's Namespace; empty if agentk runs outside of a cluster and no
+        Namespace is known.
+        """
         return self._options.namespace or self.cluster.target.namespace
 
     def _hello(self) -> pb.Hello:
@@ -326,7 +330,7 @@ class AgentkService(ProgramService):
 
     async def _disconnect(self) -> None:
         # The dialer first announces to kas that agentk accepts no new requests.
-        # Modules stop afterwards, so that their clients do not reach this agentk again.
+        # Modules stop after that, so that their clients do not reach this agentk again.
         stopping = Deferred.fromCoroutine(self.dialer.stop(STOP_GRACE))
         self._runtime.bus.publish(Draining())
         await self._election.stop()

@@ -31,7 +31,8 @@ _T = TypeVar("_T")
 
 def cluster_report(problem: str) -> reports_pb2.ClusterReport:
     """
-    Return a report that the API server cannot be reached, or can if *problem* is empty.
+    Return a report that the API server cannot be reached, or that it can be reached if
+    *problem* is empty.
     """
     return reports_pb2.ClusterReport(problem=problem)
 
@@ -49,12 +50,12 @@ def modules_report(problems: Mapping[str, str]) -> reports_pb2.ModulesReport:
 @attrs.define(eq=False)
 class StateReports(Generic[_T]):
     """
-    A reporter of one state, which sends it to kas after each change.
+    A reporter of one state, which sends the state to kas after each change.
 
     :param method: the method of the service, such as ``Cluster``.
     :param state: returns the current state.
     :param message: creates the request for a state.
-    :param assumed: the state that kas assumes over a new tunnel.
+    :param assumed: the state that kas assumes at the beginning of a tunnel.
     :param open_stream: opens a stream to kas.
     :param services: returns the present services of kas; empty without a tunnel.
     """
@@ -75,7 +76,7 @@ class StateReports(Generic[_T]):
         self._reported = self._assumed
 
     def connected(self) -> None:
-        """Start again over a new tunnel."""
+        """Report the state over a new tunnel, unless kas already assumes this state."""
         self._reported = self._assumed
         self.report()
 

@@ -166,7 +166,8 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     tune_allocator()
-    # Memory is hidden, because programs that agentk starts process untrusted data.
+    # agentk's memory is hidden from other processes, because programs that agentk
+    # starts process untrusted data.
     hide_memory()
     few_files = allow_many_files()
     keep_time(reactor)

@@ -17,7 +17,7 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"no case {unknown[0]}; there are: {', '.join(CASES)}", file=sys.stderr)
         return 2
-    # A proxy from the environment would be measured, too.
+    # A proxy from the environment would be measured together with kas.
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         os.environ.pop(name, None)
     results: list[Result] = []

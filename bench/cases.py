@@ -26,7 +26,7 @@ class Result:
     unit: str
     floor: float
     target: float
-    #: The value divided by the floor; without a floor, the value itself.
+    #: The value divided by the floor; if the case has no floor, the value itself.
     ratio: float
 
     @property
@@ -133,7 +133,7 @@ def fresh_heads() -> Iterator[Result]:
 
 
 def many_agents() -> Iterator[Result]:
-    """Measure the same requests, spread over 64 agents."""
+    """Measure the requests of `one_agent`, spread over 64 agents."""
     count = 64
     with Stand(agents=count) as stand:
         _, upstream_port = stand.upstream()
@@ -224,7 +224,7 @@ def latency() -> Iterator[Result]:
             ),
             "kas": f"{stand.proxy}/200",
         }
-        # The hop answers /200 itself, so the request names a path that only its
+        # The hop itself has a file /200, so the request names a path that only its
         # upstream has.
         urls["hop"] = urls["hop"].replace("/200", "//200")
         found: dict[str, list[float]] = {name: [] for name in urls}
@@ -366,7 +366,8 @@ def connecting() -> Iterator[Result]:
 
 def watches() -> Iterator[Result]:
     """
-    Measure 2,000 watches through one agent: all must deliver events; memory for each.
+    Measure 2,000 watches through one agent: all of them must deliver events, and the
+    memory for each is measured.
     """
     count = 2000
     with Stand() as stand:
@@ -430,7 +431,7 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "peers": _fleet(peers.beside_peers),
 }
 
-#: Names of the cases of a quick run, a few seconds each.
+#: Names of the cases of a quick run, which take a few seconds each.
 QUICK_CASES = ("one-agent", "larger-answers", "bulk", "latency", "second-kas")
 
 RESULTS = ROOT / "build" / "bench.json"

@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 from bench.stand import Node, Stand
 from tools.load.clients import Agents
 
-#: Number of agents, and of agents per process: as many tokens as fit into one line of
-#: its standard input.
+#: Number of agents in total, and of agents in one process, whose tokens have to fit
+#: into one line of its standard input.
 AGENTS, EACH = 100_000, 10_000
 
 #: Addresses at which the agents dial kas.
@@ -36,14 +36,14 @@ HOSTS = [f"127.0.0.{number}" for number in range(1, 9)]
 #: Number of concurrent greetings of each process.
 AT_ONCE = 64
 
-#: Seconds without activity.
+#: Seconds during which the agents are idle.
 REST = 30.0
 
 #: Number of files that a process of kas has open in addition to its connections.
 OTHERS = 500
 
-#: Fraction of the permitted connections that workers are expected to use, because they
-#: share a port, and their numbers of connections differ.
+#: Fraction of the permitted connections that each worker should use: the workers share
+#: a port, so their numbers of connections differ.
 FULL = 0.7
 
 
@@ -51,8 +51,8 @@ class _Asker(threading.Thread):
     """
     Thread that sends requests to one agent, one after the other.
 
-    :ivar slowest: seconds of the slowest response since `begin`, except the first one,
-        which waited for the agent.
+    :ivar slowest: seconds of the slowest response since `begin`; the first response
+        does not count, because it waited for the agent.
     """
 
     def __init__(self, stand: Stand) -> None:

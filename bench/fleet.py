@@ -74,7 +74,7 @@ class FleetStand(Stand):
 
 @attrs.frozen
 class Figure:
-    """Value and floor of one case; `bench.cases` converts it to a `Result`."""
+    """Value and floor of one case, which `bench.cases` converts to a `Result`."""
 
     case: str
     value: float
@@ -90,7 +90,8 @@ def _wait_until_routed(stand: FleetStand, url: str) -> None:
 
 def second_kas() -> Iterator[Figure]:
     """
-    Measure a request through a second kas: the CPU of both, compared with one alone.
+    Measure a request through a second kas: the CPU of both kas, compared with the CPU
+    of a single kas.
     """
     with FleetStand() as stand:
         gateway, front = stand.node(), stand.node()
@@ -118,8 +119,8 @@ def second_kas() -> Iterator[Figure]:
 
 def second_kas_bulk() -> Iterator[Figure]:
     """
-    Measure a download through a second kas: its CPU, compared with a relay without
-    frames.
+    Measure a download through a second kas: the CPU of this kas, compared with a relay
+    without frames.
     """
     with FleetStand() as stand:
         gateway, front = stand.node(), stand.node()
@@ -242,15 +243,16 @@ class Failover:
     seconds: float
     #: CPU of the two other kas for each returned agent, in microseconds.
     cpu_us: float
-    #: Memory of the two other kas with all agents, for each agent.
+    #: Memory of the two other kas after all agents have returned, divided by the number
+    #: of agents.
     memory_kib: float
     redis_commands: int
 
 
 def fail_over(count: int) -> Failover:
     """
-    Connect *count* agents to one of three kas, kill it, and wait until the others have
-    them.
+    Connect *count* agents to one of three kas, kill it, and wait until the agents have
+    connected to the others.
     """
     with FleetStand(agents=count) as stand:
         nodes = [stand.node() for _ in range(3)]
@@ -277,7 +279,10 @@ def fail_over(count: int) -> Failover:
 
 
 def failover() -> Iterator[Figure]:
-    """Measure the failure of a kas with 10,000 agents, until all are at the others."""
+    """
+    Measure the failure of a kas with 10,000 agents, until all agents are at the other
+    kas.
+    """
     found = fail_over(10_000)
     print(
         f"  for each agent: {found.cpu_us:.0f} us of CPU, "

@@ -1,10 +1,11 @@
 """
 `python -m bench.git`: three ways to read Git, on a repository of 20,000 files.
 
-It needs dulwich and pygit2 in addition to requirements.txt (``pip install dulwich
-pygit2``), and omits missing libraries.  Each way runs in its own process.  Libraries
-work in a thread, as they would in kas, while the main thread measures its longest wait
-for the interpreter, because every tunnel would wait that long.
+The benchmark needs dulwich and pygit2 in addition to requirements.txt (``pip install
+dulwich pygit2``), and omits missing libraries.  Each way runs in its own process.
+Libraries work in a thread, as they would in kas.  In the meantime the main thread
+measures its longest wait for the interpreter, because every tunnel would wait that
+long.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tools.git_server import GitServer
 #: Number of files of the repository, in folders of a hundred.
 FILES = 20_000
 
-#: Number of runs of each operation; the median counts.
+#: Number of runs of each operation; the result is their median.
 ROUNDS = 5
 
 _PATH = "apps/042"

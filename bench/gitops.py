@@ -3,8 +3,8 @@
 
 The same objects are applied twice, in separate namespaces: by ``kubectl apply
 --server-side``, one process as in a pipeline, and from Git through kas and agentk. Then
-agentk is restarted, and checks all of them without a change.  It needs the binaries
-that `make kube` builds.
+agentk is restarted, and checks all of the objects without a change.  The benchmark
+needs the binaries that `make kube` builds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """
 `python -m bench.gitops_drift [OBJECTS]`: time until agentk reports and repairs drift.
 
-Another client changes one field, a hundred times.  Each change is timed from the API
-server's response to agentk's report (its count for Prometheus), and to the restored
-field; the other objects do not change.  It needs the binaries that `make kube` builds.
+Another client changes one field, a hundred times.  For each change, two times are
+measured from the API server's response: until agentk reports the drift (in its metrics
+for Prometheus), and until the field is restored.  The other objects do not change.  The
+benchmark needs the binaries that `make kube` builds.
 """
 
 from __future__ import annotations

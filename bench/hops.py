@@ -36,7 +36,7 @@ WARM_UP = 50
 #: Number of measured requests: see `_smallest`.
 ROUNDS = 5
 
-#: Seconds for a signal to arrive, and for work after a response.
+#: Seconds until a signal has arrived, and until the work after a response is done.
 SETTLE = 0.05
 
 #: Code that records calls; Python loads it at the start of each program.
@@ -88,7 +88,7 @@ signal.signal(signal.SIGRTMIN + 2, end)
 
 @attrs.frozen
 class Trip:
-    """The calls of one program for one GET: file, and qualified name."""
+    """The calls of one program for one GET, each as file and qualified name."""
 
     calls: list[tuple[str, str]]
 
@@ -116,7 +116,7 @@ class Trip:
 
     @property
     def way_back(self) -> list[tuple[str, str]]:
-        """Return the other calls, including those for the response."""
+        """Return the remaining calls, including the calls for the response."""
         return self.calls[len(self.way_in) :]
 
 
@@ -151,7 +151,8 @@ def _package(file: str) -> str:
 
 def _smallest(note: str, size: Callable[[Any], int]) -> dict[str, Any]:
     """
-    Return each program's record with the fewest entries, which no timer has extended.
+    Return each program's record with the fewest entries, because timers may have
+    extended the other records.
     """
     with tempfile.TemporaryDirectory(prefix="hops-") as folder, Stand() as stand:
         (Path(folder) / "sitecustomize.py").write_text(note)
@@ -169,7 +170,7 @@ def _smallest(note: str, size: Callable[[Any], int]) -> dict[str, Any]:
         for _ in range(ROUNDS):
             _signal(programs, 1)
             _get(connection, stand.token)
-            # Work of both programs after a response is included.
+            # The record includes the work of both programs after a response.
             time.sleep(SETTLE)
             _signal(programs, 2)
             for name, one in programs.items():

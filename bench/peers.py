@@ -29,25 +29,30 @@ from tools.ports import free_port
 #: Number of bytes of a response.
 SIZE = 6144
 
-#: Targets of our CPU and latency, as multiples of the peer's.
+#: Targets of our CPU and of our latency, as multiples of the values of the other
+#: tunnel.
 CPU, LATENCY = 1.1, 1.15
 
 
 @attrs.frozen
 class _Tunnel:
-    """Both programs of one tunnel, and its entry."""
+    """Both programs of one tunnel, and the URL and token for requests through it."""
 
     server: Process
     agent: Process
     url: str
     token: str
-    #: Whether the latency of a request is the tunnel's own, without a relay in front.
+    #: Whether the measured latency is that of the tunnel alone, without a relay in
+    #: front of it.
     timed: bool = True
 
 
 @attrs.frozen
 class _Cost:
-    """Cost of a request: microseconds of CPU, and of latency."""
+    """
+    Cost of a request: microseconds of CPU at the server and at the agent, and its
+    latency.
+    """
 
     server: float
     agent: float

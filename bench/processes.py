@@ -26,7 +26,7 @@ def _die_with_parent() -> None:
 
 
 class Process:
-    """A program and its output."""
+    """A running program, whose output goes to a log file."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class Process:
             time.sleep(0.01)
 
     def tell(self, text: str) -> None:
-        """Write a line to its standard input."""
+        """Write a line to the standard input of the program."""
         assert self._popen.stdin is not None
         self._popen.stdin.write(text.encode() + b"\n")
         self._popen.stdin.flush()
 
     def cpu(self) -> float:
-        """Return the CPU seconds of all its threads and workers."""
+        """Return the CPU seconds of all threads and workers of the process."""
         total = 0
         for folder in self._folders():
             for task in (folder / "task").iterdir():
@@ -124,6 +124,6 @@ def python(module: str, *arguments: str, log: Path) -> Process:
 
 
 def twistd(*arguments: str, log: Path, environ: Any = None) -> Process:
-    """Start `twistd -n ...` like an operator, with its log on standard output."""
+    """Start `twistd -n ...` as an operator would, with its log on standard output."""
     command = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile="]
     return Process([*command, *arguments], log=log, environ=environ)

@@ -166,7 +166,7 @@ class _RelayEnd(_Relay):
 
 
 class _Connect(_Relay):
-    """Relay that requests each connection from konnectivity, like the API server."""
+    """Relay that asks konnectivity for each connection, as the API server does."""
 
     def connectionMade(self) -> None:
         self.transport.pauseProducing()  # type: ignore[union-attr]

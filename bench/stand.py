@@ -25,15 +25,17 @@ from tools.ports import free_port
 SIZES = (200, 6144)
 GIGABYTE = 10**9
 
-#: Whether to run for about a minute in total, with rough figures, to detect large
-#: changes.
+#: Whether to run for only about a minute in total: the figures are rough, and show only
+#: large changes.
 QUICK = bool(os.environ.get("QUICK"))
 
-#: Niceness of the client that floods.  If it shares cores with kas, the measured client
-#: waits for the flooding client itself, and not only for its turn at kas.
+#: Niceness of the client that floods.  If this client shares cores with kas and has the
+#: same priority, the measured client waits for the flooding client itself, and not only
+#: for its turn at kas.
 NICE = int(os.environ.get("NICE", "0"))
 
-#: Number of measurements of each figure, whose median counts, and seconds for each.
+#: Number of measurements of each figure, whose median is the result, and seconds for
+#: each.
 ROUNDS, SECONDS = (1, 1.0) if QUICK else (3, 3.0)
 
 #: nginx settings that serve files, with the headers of an API server.
@@ -98,7 +100,7 @@ class Stand:
         return self.folder / f"{name}-{len(list(self.folder.glob('*.log')))}.log"
 
     def server(self, name: str, *arguments: str) -> tuple[Process, int]:
-        """Start one of `bench.servers`; return it and its port."""
+        """Start one of the servers in `bench.servers`; return its process and port."""
         process = self.started(
             python(
                 "bench.servers",
@@ -152,9 +154,10 @@ class Stand:
         self, upstream_port: int, *, number: int = 0, tls: bool = True
     ) -> Process:
         """
-        Start agentk in front of an upstream with our certificate, or one without TLS.
+        Start agentk in front of an upstream.
 
         :param number: the number of the agent.
+        :param tls: whether the upstream uses TLS with our certificate.
         """
         kubeconfig = self.folder / f"kubeconfig-{number}"
         cluster = {"server": f"http://localhost:{upstream_port}"}
@@ -198,7 +201,7 @@ class Stand:
         """
         Start a process for agents of one kind, which are not connected yet.
 
-        :param more: ports of other kas, to use when the first kas stops.
+        :param more: ports of other kas, which agents use when the first kas stops.
         """
         ports = more or [port or self.agent_port]
         agents = Agents(self.ca, ports, at_once=0, kind=kind)
@@ -244,10 +247,10 @@ class Stand:
 
     def floor(self, upstream_port: int) -> tuple[Process, str]:
         """
-        Start a hop with TLS on both sides, and return its process and URL: nginx if it
-        is
-        installed, otherwise the smallest Twisted relay.  It contains no code of ours,
-        so our changes do not affect it.
+        Start a hop with TLS on both sides, and return its process and URL.
+
+        The hop is nginx if it is installed, otherwise the smallest Twisted relay.  It
+        contains no code of ours, so our changes do not affect it.
         """
         if shutil.which("nginx") is None:
             tls = "--to-tls", "--from-tls"

@@ -97,7 +97,8 @@ def cpu() -> Iterator[Figure]:
 
 def requests() -> Iterator[Figure]:
     """
-    Measure the throughput of two workers with `PART` of a core each, compared with one.
+    Measure the throughput of two workers, compared with one worker; each worker gets
+    `PART` of a core.
 
     The limit leaves room on the cores for clients and agents, which need more CPU than
     kas: otherwise they would be the bottleneck on a machine with two cores.

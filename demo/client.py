@@ -1,5 +1,6 @@
 """
-A client of the Kubernetes API: the ``kubernetes`` library with a kubeconfig of kasctl.
+A client of the Kubernetes API: the ``kubernetes`` library with a kubeconfig from
+kasctl.
 
 Other programs that use this library can do each step of the demo in the same way.
 """
@@ -75,7 +76,7 @@ class Client:
         return json.loads(self._request(method, path, body, (TIMEOUT, TIMEOUT)))
 
     def status(self, path: str, timeout: float) -> int | None:
-        """Return the status of a GET; None if there is no response yet."""
+        """Return the status of a GET; None if no response arrived in time."""
         try:
             self._request("GET", path, None, (TIMEOUT, timeout))
         except KubernetesError as error:
@@ -110,13 +111,13 @@ class Client:
         Open a continuous response: events of a watch, or lines of a log.
 
         :param call: a method of `core`, with ``watch`` or ``follow`` among its options.
-        :param timeout: seconds without any data.
+        :param timeout: maximum number of seconds without any data.
         """
         from kubernetes.watch import Watch
 
         with errors():
-            # The request is sent here, because the library's watch would send it only
-            # when the first event is read.
+            # The request is sent in this place, because the library's watch would send
+            # it only when the first event is read.
             response = call(
                 *arguments,
                 _preload_content=False,

@@ -60,7 +60,7 @@ class Cluster:
         """
         Wait until the API responds; return the seconds since its start.
 
-        :raises DemoError: it does not respond in time.
+        :raises DemoError: if the API does not respond in time.
         """
         took = 0.0
         if self.program is not None and self._ready is not None:

@@ -70,7 +70,7 @@ web:
 
 class GitLabStory:
     """
-    The steps with one agent that is registered in GitLab.
+    The steps of the demo with one agent that is registered in GitLab.
 
     GitLab is the fake of the tests: it imitates GitLab's internal API, refuses requests
     that this API does not have, and has no login.  All other programs are real.
@@ -206,7 +206,7 @@ class GitLabStory:
         step.note(f"GitLab was asked about it {_times(asked)}")
         step.note(f"and has {_FILE} from Git")
 
-    # Steps that use them.
+    # Steps that use these programs.
 
     def _push(self, step: Step, programs: list[Program]) -> None:
         commit = self._origin.commit({_FILE: _file("debug")})
@@ -334,7 +334,7 @@ class GitLabStory:
         administrator.close()
 
     def _pushed(self) -> None:
-        """Send the webhook of a push, like a post-receive hook."""
+        """Send the webhook of a push, as a post-receive hook would."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._web}/git/pushed/clusters",
             b"{}",
@@ -378,7 +378,7 @@ def _file(level: str) -> str:
 
 
 class _Search:
-    """Search for a pattern with one group in a growing log."""
+    """Search for a pattern with one group in a log that grows."""
 
     def __init__(self, log: Path, pattern: str) -> None:
         self._log = log

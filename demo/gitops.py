@@ -46,7 +46,9 @@ observability:
 
 
 class GitopsStory:
-    """The steps with one repository; all programs are real, including Git."""
+    """
+    The steps of the demo with one repository; all programs are real, including Git.
+    """
 
     def __init__(self, screen: Screen, stack: Stack, cluster: Cluster) -> None:
         if cluster.choice == "sandbox":
@@ -153,7 +155,7 @@ class GitopsStory:
         body = {"metadata": {"name": _NAMESPACE}}
         self._client.request("POST", "/api/v1/namespaces", body)
 
-    # Steps that use them.
+    # Steps that use these programs.
 
     def _commit(self, step: Step, programs: list[Program]) -> None:
         commit = self._good = self._apps({f"m{n}": "one" for n in range(6)})
@@ -202,7 +204,8 @@ class GitopsStory:
 
     def _release(self) -> str:
         """
-        Return the command that approves the held deletions; empty if none are held.
+        Return the command that approves the held deletions; empty if no deletions are
+        held.
         """
         status = self._stack.kasctl("gitops", "status", AGENT)
         found = re.search(r"kasctl gitops (approve \S+ \S+ \w+)", status)
@@ -277,7 +280,8 @@ class GitopsStory:
 
 def _cut(line: str) -> str:
     """
-    Shorten a line of kasctl to the width of a screen, unless it has a command to copy.
+    Shorten a line from kasctl to the width of a screen, unless the line has a command
+    to copy.
     """
     if len(line) <= _WIDTH or "kubectl " in line:
         return line

@@ -1,4 +1,4 @@
-"""Free ports, and the owners of used ones."""
+"""Free ports, and the owners of used ports."""
 
 from __future__ import annotations
 

@@ -59,7 +59,10 @@ def _tail(log: Path) -> list[str]:
 
 
 def _end_with(parent: int) -> None:
-    """Request SIGTERM for this child process when the demo dies, even by SIGKILL."""
+    """
+    Make the kernel send SIGTERM to this child process when the demo dies, even if the
+    demo is killed.
+    """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
@@ -104,13 +107,21 @@ class Program:
         return self._process.pid
 
     def check(self) -> None:
-        """Check that it runs; :raises DemoError: it has ended."""
+        """
+        Check that the program is running.
+
+        :raises DemoError: if the program has ended.
+        """
         code = self._process.poll()
         if code is not None:
             raise DemoError(f"{self.name} ended with status {code}", self.log)
 
     def wait_until(self, ready: Callable[[], bool], what: str, seconds: float) -> None:
-        """Wait for a condition; :raises DemoError: it ended, or takes too long."""
+        """
+        Wait for a condition.
+
+        :raises DemoError: if the program has ended, or the condition takes too long.
+        """
         deadline = time.monotonic() + seconds
         while not ready():
             Stopping.check()
@@ -125,7 +136,7 @@ class Program:
             self._process.terminate()
 
     def join(self, deadline: float) -> None:
-        """Wait for its end, and kill it at the deadline."""
+        """Wait for the end of the program, and kill it at the deadline."""
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

@@ -1,4 +1,6 @@
-"""kas, one of its agents, and agentk, started in the same way as by an operator."""
+"""
+kas, one of its agents, and agentk, started in the same way as an operator starts them.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ __all__ = ["AGENT", "Ports", "Stack", "find_ports", "write_secret"]
 
 AGENT = "demo"
 
-#: Timeout of the start of each program, in seconds; on an idle machine it takes less
-#: than one.
+#: Timeout of the start of each program, in seconds; on an idle machine, a start takes
+#: less than one second.
 TIMEOUT = 30.0
 
 # Environment variables that could configure another kas or agentk.
@@ -49,7 +51,7 @@ class Ports:
 
 def find_ports(*, any_free: bool) -> Ports:
     """
-    Return the default ports of kas if they are free, otherwise other ports with a
+    Return the default ports of kas if they are free, otherwise other ports and the
     reason.
     """
     usual = Ports()
@@ -126,8 +128,8 @@ class Stack:
         return f"twistd kas {shlex.join(map(str, options))}"
 
     def _twistd(self, name: str, options: list[str | Path]) -> Program:
-        # -n: in the foreground; --pidfile=: no file, because the demo knows its
-        # children.
+        # -n runs kas in the foreground; --pidfile= disables the pid file, because the
+        # demo knows its child processes.
         command: list[str | Path] = [
             sys.executable,
             self._script("twistd"),
@@ -144,18 +146,26 @@ class Stack:
         return Program(name, command, log, self._environment, ROOT)
 
     def wait_for_kas(self) -> None:
-        """Wait until kas responds; :raises DemoError: kas does not start."""
+        """
+        Wait until kas responds.
+
+        :raises DemoError: if kas does not start.
+        """
         self.kas.wait_until(lambda: _is_ready(self.ports.health), "kas", TIMEOUT)
 
     def kasctl(self, *arguments: str | Path) -> str:
-        """Run kasctl and return its output; :raises DemoError: kasctl failed."""
+        """
+        Run kasctl and return its output.
+
+        :raises DemoError: if kasctl failed.
+        """
         command = [sys.executable, self._script("kasctl"), *arguments]
         command += ["--state-directory", self.kas_state]
         name = " ".join(["kasctl", *map(str, arguments[:2])])
         return run(name, command, self._environment, ROOT)
 
     def add_agent(self) -> str:
-        """Create a new token for the agent; return the command that did it."""
+        """Create a new token for the agent; return the command that created it."""
         options: list[str | Path] = [AGENT, "--token-file", self.token_file]
         agents = {}
         if (self.kas_state / "identity.json").exists():

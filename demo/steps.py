@@ -50,7 +50,7 @@ class _Pod:
 
 class Steps:
     """
-    All steps through kas.
+    The steps of the demo through kas.
 
     :param log: the log to read after a failure.
     """
@@ -164,7 +164,9 @@ class Steps:
                 raise
 
     def _pods(self, name: str) -> list[_Pod]:
-        """Return the pod with this name; in the user's cluster, some running pods."""
+        """
+        Return the pod *name*; in the user's cluster, return some running pods instead.
+        """
         if name:
             found = [self._core.read_namespaced_pod(name, self._namespace)]
         else:

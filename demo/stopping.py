@@ -24,7 +24,10 @@ class Stopped(BaseException):
 
 
 class Stopping:
-    """Record of a received signal; one for the process, as signals are."""
+    """
+    Record of a received signal; the process has one record, because signals belong to
+    the process.
+    """
 
     _number = 0
 
@@ -48,7 +51,9 @@ class Stopping:
     @classmethod
     def check(cls) -> None:
         """
-        Check whether a signal was received; :raises Stopped: a signal was received.
+        Check whether a signal was received.
+
+        :raises Stopped: if a signal was received.
         """
         if cls._number:
             raise Stopped(cls._number)

@@ -1,11 +1,11 @@
 """
 A check of our wheel and of the example's wheel, which uses both as their users would.
 
-``make wheel`` runs it.  It builds our wheel twice, from sources alone and with the
-compiled modules.  All work is done in a temporary folder: it inspects the wheels,
-installs them into a new environment with locked versions of all dependencies, and
-starts `kas` and `agentk` from there with the example's module.  If a check fails, it
-prints the reason and ends with status 1.
+``make wheel`` runs this check.  It builds our wheel twice, from sources alone and with
+the compiled modules.  All work is done in a temporary folder: the check inspects the
+wheels, installs them into a new environment with locked versions of all dependencies,
+and starts `kas` and `agentk` from this environment with the example's module.  If a
+step fails, the check prints the reason and ends with status 1.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ modules:
     greeting: Good morning
 """
 
-# No API server listens at this address: an agent has to start and to serve anyway.
+# No API server listens at this address, because an agent must start and work without
+# one, too.
 KUBECONFIG = """\
 apiVersion: v1
 kind: Config
@@ -125,8 +126,8 @@ def fail(reason: str) -> NoReturn:
 
 def environment() -> dict[str, str]:
     """
-    Return our environment without variables that lead Python or our programs to the
-    checkout.
+    Return our environment without the variables that make Python or our programs use
+    the checkout.
     """
     unwanted = ("PYTHON", "VIRTUAL_ENV", "KUBE", "AGENTK_", "STATE_", "NOTIFY_")
     return {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
@@ -286,7 +287,7 @@ class Program:
         return self._log.read_text(errors="replace")[-20_000:]
 
     def stop(self) -> int:
-        """Stop the program like an operator, and return its status."""
+        """Stop the program as an operator would, and return its status."""
         if self._child.poll() is None:
             self._child.send_signal(signal.SIGTERM)
         try:
@@ -295,7 +296,7 @@ class Program:
             fail(f"{self.name} does not stop:\n{self.log}")
 
     def kill(self) -> None:
-        """Kill the program if it still runs."""
+        """Kill the program if it is still running."""
         if self._child.poll() is None:
             self._child.kill()
         self._child.wait()
@@ -412,7 +413,7 @@ def main() -> None:
         folder = Path(name)
         example = folder / EXAMPLE.name
         shutil.copytree(EXAMPLE, example)
-        # The file exists after a test run of the module; outside of Git, no rule
+        # This file exists after a test run of the module, and outside of Git no rule
         # ignores it.
         (example / "twisted" / "plugins" / "dropin.cache").touch()
         theirs = build(example, folder / "dist")

@@ -6,8 +6,9 @@ Compiles the modules that handle each request with mypyc, next to their sources.
     python -m tools.compiled --check   fail if they cannot run or sources are newer
 
 With ``TXKAS_COMPILE=1``, the wheel contains compiled modules, see ``hatch_build.py``.
-The sources are the same, and run wherever no compiled modules exist;
-`docs/performance.rst` describes the gain, and the rules for a module in `MODULES`.
+Compiled modules have the same sources, and these sources run wherever no compiled
+modules exist; `docs/performance.rst` describes the gain, and the rules for a module in
+`MODULES`.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def build(root: Path, out: Path) -> Sequence[Path]:
         if done.returncode:
             raise CompileError(f"{done.stdout}\n{done.stderr}".strip())
         # The library is installed first and removed last, because the other files only
-        # load it.
+        # load the library.
         found = sorted(
             (one.relative_to(lib) for one in lib.rglob("*.so")),
             key=lambda one: (not one.name.startswith(LIBRARY), one),
@@ -138,8 +139,8 @@ def build(root: Path, out: Path) -> Sequence[Path]:
 
 def built(root: Path) -> list[Path]:
     """
-    Return the compiled files in *root*, for any Python, also of modules no longer
-    listed.
+    Return the compiled files in *root*, for any Python, including files of modules that
+    are no longer listed.
     """
     ours = [
         file

@@ -61,7 +61,8 @@ class GitRepository:
         """
         Commit files and return the commit's id; a content of None deletes a file.
 
-        :param onto: the parent; empty for the branch's last commit, None for no parent.
+        :param onto: the parent commit; empty for the branch's last commit, None for no
+            parent.
         """
         parts: list[bytes] = []
 

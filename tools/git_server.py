@@ -19,7 +19,7 @@ class GitServer:
     """
     Server of the bare repositories below *root*, on a port of 127.0.0.1.
 
-    :ivar requests: lines of the received requests.
+    :ivar requests: the first lines of received requests.
     :ivar delay: seconds before each response.
     :ivar refuses: a status to send instead of Git's response.
     :ivar moved_to: a URL to which every request is redirected.

@@ -10,13 +10,13 @@ __all__ = ["AllowedImports"]
 
 class AllowedImports(Contract):
     """
-    A list of the allowed imports from a package by some other packages.
+    A contract with a list of the allowed imports from one package by other packages.
 
     Only direct imports count.  Options:
 
-    * ``importers``: packages; all modules below them count.
-    * ``imported``: the package, whose modules they import.
-    * ``allowed``: modules of it; ``name.*`` includes all modules below.
+    * ``importers``: the importing packages, including all modules below them.
+    * ``imported``: the package that contains the imported modules.
+    * ``allowed``: modules of the imported package; ``name.*`` includes modules below.
     """
 
     type_name = "allowed"

@@ -6,8 +6,8 @@ import itertools
 import socket
 from functools import cache
 
-#: Range below the ports that the system gives to clients, because a restarted program
-#: needs its port again.
+#: Range of ports, below the ports that the system gives to clients, because a restarted
+#: program needs its old port.
 _FIRST, _LAST = 10_000, 32_500
 
 #: Number of ports that each test process reserves until it ends.

@@ -7,8 +7,8 @@ Checks the language of comments, docstrings, messages and documents.
 KIND is ``code`` (comments and docstrings), ``messages`` (string constants) or ``docs``.
 
 Each pattern is a turn of phrase that native technical writers avoid, because a reader
-has to read the sentence twice.  Twisted, websockets, hypothesis, click, h2 and attrs
-have at most 0.2 of most of them in 1,000 words.
+has to read the sentence twice.  In Twisted, websockets, hypothesis, click, h2 and
+attrs, most patterns occur at most 0.2 times in 1,000 words.
 """
 
 from __future__ import annotations

@@ -3,17 +3,18 @@ Prints the test files that a change of a file needs.
 
     python -m tools.related [--depth N] [FILE...]
 
-Run by ``make related FILE=...``.  Without a file, it takes the files that differ from
-the last commit, and new ones.  The tests of a Python file are
+``make related FILE=...`` runs this program.  Without a file, the program uses the files
+that differ from the last commit, and new files.  The tests of a Python file are
 
-* the test at the path that mirrors it, for a/b/c.py tests/a/b/test_c.py and
-  tests/a/b/test_c_*.py;
-* tests that import it, or that import a module that imports it, up to N imports away
-  (2); tests with real processes (tests/integration, tests/faults) only if they import
-  the file themselves: such a test takes many modules along that it does not examine;
+* the test at the path that mirrors the path of the file: for a/b/c.py
+  tests/a/b/test_c.py and tests/a/b/test_c_*.py;
+* tests that import the file, or that import a module that imports it, up to N imports
+  away (2); tests with real processes (tests/integration, tests/faults) only if they
+  import the file themselves, because such a test imports many modules that it does not
+  examine;
 * tests/test_structure.py, which reads every file of the product.
 
-The tests of any other file are those that contain its path or its name.
+The tests of any other file are the tests that contain its path or its name.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("agentk", "kas", "modules", "tunnel")
 PACKAGES = (*PRODUCT, "bench", "demo", "tests", "tools")
 
-#: Imports between a test and a file.  Three already reach a third of all tests.
+#: Maximum number of imports between a test and a file.  Three imports already reach a
+#: third of all tests.
 DEPTH = 2
 
 #: Folders of tests that start programs.

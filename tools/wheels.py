@@ -1,12 +1,14 @@
 """
-Builds a compiled wheel for each version of Python, and tries each in a new environment.
+Builds a compiled wheel for each version of Python, and checks each in a new
+environment.
 
     python -m tools.wheels [--out FOLDER] [VERSION...]
 
-Without a version, it builds for every version in the classifiers of ``pyproject.toml``
-that this machine has, and names the others.  A version on the command line must exist.
-The compiler and all dependencies have the locked versions of ``requirements-build.txt``
-and ``requirements-runtime.txt``, as in ``deploy/Containerfile``.
+Without a version, the program builds for every version in the classifiers of
+``pyproject.toml`` that this machine has, and prints the versions that are missing.  A
+version on the command line must exist. The compiler and all dependencies have the
+locked versions of ``requirements-build.txt`` and ``requirements-runtime.txt``, as in
+``deploy/Containerfile``.
 """
 
 from __future__ import annotations
@@ -60,9 +62,9 @@ def _candidates(version: str, environment: Mapping[str, str]) -> Iterator[Path]:
 
 def find(version: str, environment: Mapping[str, str]) -> Path | None:
     """
-    Return a Python of this version, or None.
+    Return a Python of this version; None if this machine does not have one.
 
-    Each candidate runs once: a shim of pyenv exists for versions that do not run.
+    Each candidate runs once, because pyenv has shims even for versions that do not run.
     """
     report = "import sys; print('%d.%d' % sys.version_info[:2])"
     for python in _candidates(version, environment):

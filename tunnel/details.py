@@ -95,6 +95,7 @@ def readable(detail: Any) -> object:
 
 
 def _packed(message: Message) -> Any:
-    # Pack is not used, because it would write this program's package of the message.
+    # `Any.Pack` is not used, because it would write the name of the package in this
+    # program.
     url = f"{_PREFIX}{message.DESCRIPTOR.name}"
     return Any(type_url=url, value=message.SerializeToString())

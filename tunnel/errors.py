@@ -2,7 +2,7 @@
 Errors of a tunnel, as codes on the wire and as exceptions.
 
     TunnelError
-    ├── ProtocolError         the peer broke a rule; has the code to end with
+    ├── ProtocolError         the peer broke a rule; contains the code to send
     ├── StreamReset           one stream ended early, by either side
     ├── SessionClosed         the connection under the stream has ended
     ├── AgentUnavailable      the requested agent has no connection
@@ -45,7 +45,7 @@ class ErrorCode(IntEnum):
     NONE = 0
     #: The specification does not allow a frame or message here.
     PROTOCOL = 1
-    #: The peer sent more bytes than it had credit, or credit exceeded 2**31 - 1.
+    #: The peer sent more bytes than its credit permits, or credit exceeded 2**31 - 1.
     FLOW_CONTROL = 2
     #: A frame exceeded the size that the receiver announced.
     FRAME_SIZE = 3

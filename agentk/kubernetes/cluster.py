@@ -42,16 +42,16 @@ CHECK_INTERVAL = 10.0
 # Maximum number of seconds to connect: an API server on the same network responds at
 # once or not at all.
 CONNECT_TIMEOUT = 10.0
-# Fraction of the lifetime that is left when a plugin runs again, and the minimum number
-# of seconds after its last run, because some plugins print tokens that have nearly
-# expired.
+# Fraction of a credential's lifetime that is left when its plugin runs again, and the
+# minimum number of seconds since the last run, because some plugins print tokens that
+# have nearly expired.
 REFRESH_LEFT = 0.2
 MIN_REFRESH = 10.0
 # Seconds before another run after a failure: doubled from the first to the last value.
 RETRY_FIRST = 5.0
 RETRY_LAST = 300.0
-# Maximum number of bytes of a token: most have less than 4 KiB, some clouds' twice
-# that.
+# Maximum number of bytes of a token: most tokens have less than 4 KiB, the tokens of
+# some clouds twice that.
 MAX_TOKEN = 64 * 1024
 
 _T = TypeVar("_T")
@@ -81,9 +81,9 @@ def find_cluster(
 @implementer(ICluster)
 class ClusterAccess:
     """
-    The API server that a `Target` describes.
+    Access to the API server that a `Target` describes.
 
-    :raises ConfigurationError: a certificate, key or token in it is invalid.
+    :raises ConfigurationError: if a certificate, key or token in the target is invalid.
     """
 
     _log = Logger()
@@ -160,8 +160,9 @@ class ClusterAccess:
 
     def tls_context(self) -> ssl.SSLContext | None:
         """
-        See `ICluster`.  Created again after a file or a plugin's certificate has
-        changed.
+        See `ICluster`.
+
+        The context is created again after a file or a plugin's certificate has changed.
         """
         if not self.target.tls:
             return None
@@ -169,7 +170,8 @@ class ClusterAccess:
             self._context = self._watched(
                 self._tls_version,
                 self._make_context,
-                # The files may be incomplete; the old certificates may still be valid.
+                # The new files may be incomplete, and the old certificates may still be
+                # valid.
                 "the new certificates for the API server are invalid: {problem}",
                 0.0,
             )
@@ -236,7 +238,7 @@ class ClusterAccess:
                     cert_file=cert_path,
                     key_file=key_path,
                     alpn=(ALPN_HTTP,),
-                    # The API server determines the version, so 1.2 is permitted.
+                    # The API server determines the version of TLS, so 1.2 is permitted.
                     minimum_version=ssl.TLSVersion.TLSv1_2,
                     system_pool=not own_authority,
                 )
@@ -257,8 +259,9 @@ def _static_authorization(target: Target) -> bytes | None:
 @contextmanager
 def _as_path(data: bytes | None, file: Path | None) -> Iterator[str | None]:
     """
-    Provide a key as a path, because OpenSSL reads keys only from files; it is never
-    written to a disk.
+    Provide a key as the path of a file, because OpenSSL reads keys only from files.
+
+    The key is never written to a disk.
     """
     if data is None:
         yield None if file is None else str(file)
@@ -301,7 +304,8 @@ class _Plugin:
         self._environ = environ
         self.credential = ExecCredential()
         self._ran_at = 0.0
-        # No jitter: one agentk runs one program on its own machine.
+        # The backoff has no jitter, because one agentk runs one program on its own
+        # machine.
         self._backoff = Backoff(lambda: 1.0, RETRY_FIRST, RETRY_LAST)
         self._timer: Any = None
         self._refreshing: Deferred[None] | None = None
@@ -317,7 +321,8 @@ class _Plugin:
 
     def refresh_soon(self) -> None:
         """
-        Run the plugin again, unless it is running, will run shortly, or has just run.
+        Run the plugin again as soon as permitted, unless it is running, or will run
+        before that.
         """
         soon = max(0.0, self._ran_at + MIN_REFRESH - self._reactor.seconds())
         if self._refreshing is None:

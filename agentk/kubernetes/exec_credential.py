@@ -29,13 +29,14 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["ExecCredential", "run_plugin"]
 
-# Maximum number of seconds of a run: plugins call a cloud's API; a slower plugin hangs.
+# Maximum number of seconds of a run: plugins call a cloud's API, and a plugin that
+# takes longer hangs.
 TIMEOUT = 60.0
-# Maximum number of bytes of output: two certificates and a token have 20 KiB; larger
-# output is not a credential.
+# Maximum number of bytes of output: two certificates and a token have 20 KiB, and
+# larger output is not a credential.
 MAX_OUTPUT = 1024 * 1024
-# Number of characters of error output that are shown, from its end, which contains the
-# reason.
+# Number of characters of error output that are shown, from its end, because the end
+# contains the reason.
 MAX_COMPLAINT = 1000
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -54,7 +55,9 @@ class ExecCredential:
 
 
 class PluginFailed(ConfigurationError):
-    """Raised if the plugin did not provide a credential; contains its message."""
+    """
+    Raised if the plugin did not provide a credential; contains the plugin's message.
+    """
 
 
 async def run_plugin(
@@ -63,7 +66,8 @@ async def run_plugin(
     """
     Run the plugin of *target* once.
 
-    :raises PluginFailed: with its error output, and the hint of the kubeconfig.
+    :raises PluginFailed: with the plugin's error output, and the hint of the
+        kubeconfig.
     """
     plugin = target.plugin
     assert plugin is not None
@@ -155,7 +159,10 @@ def _expiry(text: object) -> float | None:
 
 
 class _Run(ProcessProtocol):
-    """One run, which collects the output, and kills the process after a timeout."""
+    """
+    One run of a plugin, which collects the output, and kills the process after a
+    timeout.
+    """
 
     transport: IProcessTransport
 

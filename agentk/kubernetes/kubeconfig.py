@@ -203,7 +203,8 @@ def find_target(
     Find the cluster: the configured one, the pod's own, or the user's kubeconfig.
 
     :param kubeconfig: the value of ``--kubeconfig``; default: ``$KUBECONFIG``.
-    :raises ConfigurationError: with the file and the remedy.
+    :raises ConfigurationError: if no cluster can be used; the text names the file and
+        the remedy.
     """
     if kubeconfig:
         return load_kubeconfig([Path(kubeconfig)], context, must_exist=True)

@@ -15,7 +15,8 @@ from tunnel.pb import tunnel_pb2 as pb
 
 __all__ = ["ClusterVersion", "OtherAnswer"]
 
-#: Maximum number of seconds for a response: the first connection to kas waits for it.
+#: Maximum number of seconds for a response, because the first connection to kas waits
+#: for it.
 TIMEOUT = 2.0
 
 #: Maximum number of characters of one text, which is part of every greeting.
@@ -32,8 +33,9 @@ class OtherAnswer(TunnelError):
 
 class ClusterVersion:
     """
-    The API server's version, requested from ``/version`` and remembered; callers
-    continue without it.
+    The API server's version, requested from ``/version`` and remembered.
+
+    If the version is unknown, callers continue without it.
     """
 
     _log = Logger()
@@ -45,7 +47,11 @@ class ClusterVersion:
         self.known = pb.KubernetesVersion()
 
     async def refresh(self) -> None:
-        """Request the version; raise an exception if that fails within `TIMEOUT`."""
+        """
+        Request the version.
+
+        :raises Exception: if the request fails, or takes longer than `TIMEOUT`.
+        """
         answer = await self._ask()
         try:
             found = json.loads(answer)
@@ -66,7 +72,8 @@ class ClusterVersion:
             )
 
     async def _ask(self) -> bytes:
-        # A new connection is used, because a kept one proves nothing about new ones.
+        # A new connection is used, because a connection that was kept proves nothing
+        # about new connections.
         pool = UpstreamPool(self._cluster.endpoint, self._reactor)
         clients = KubernetesClients(self._cluster, pool, self._reactor)
         try:

@@ -85,8 +85,9 @@ class Api:
 
     def attempt(self, exchange: Exchange, body: bytes | None) -> RequestReceiver | None:
         """
-        Execute a request, or respond with the reason why not; a body of None was too
-        large.
+        Execute a request, or respond with the reason for a refusal.
+
+        :param body: the body; None if it was too large.
         """
         try:
             return self._do(exchange, body)
@@ -118,7 +119,7 @@ class Api:
         if pods is not None and method != "GET":
             raise Refusal(405, "MethodNotAllowed", "the pods of the sandbox stay")
         given = head.taken.get(b"content-type", [b""])[0].partition(b";")[0].strip()
-        # As in an API server, JSON is assumed if the client names no type.
+        # As in an API server, the body is read as JSON if the client names no type.
         kind = given.decode("latin-1") or "application/json"
         if body and not kind.endswith(("json", "apply-patch+yaml")):
             message = f"the sandbox takes JSON, and no {kind!r}"
@@ -127,7 +128,7 @@ class Api:
             found = self.objects.respond(method, target, kind, body)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as bad:
             # The demo and its tests send well-formed requests, so one message suffices
-            # for others.
+            # for all other requests.
             message = f"the request is not what it should be: {bad!r}"
             raise Refusal(400, "BadRequest", message[:200]) from None
         if isinstance(found, Watcher):

@@ -43,8 +43,8 @@ MAX_MESSAGE = 1024 * 1024
 #: Maximum number of seconds until the client responds to our close frame.
 CLOSE_TIMEOUT = 5.0
 
-#: Maximum number of seconds that the start waits for the size of the terminal, so that
-#: programs read it when they start.
+#: Maximum number of seconds that a process waits for the size of its terminal before it
+#: starts, so that programs read the size when they start.
 SIZE_WAIT = 0.1
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = range(5)
@@ -59,7 +59,7 @@ _END_OF_INPUT = b"\x04"
 
 class Executions:
     """
-    Starter of processes, which also ends the remaining ones.
+    Starter of processes, which also ends the processes that still run at the end.
 
     :param folder: the working directory; each pod has its own folder below it.
     """
@@ -152,8 +152,8 @@ class Execution(ProcessProtocol):
         self._parts: list[bytes] = []
         #: Whether the client has received the exit status, or has left.
         self._over = False
-        #: Timer of the start, which waits for the size of the terminal; at the end, of
-        #: the abort.
+        #: Timer of the start, which waits for the size of the terminal; later, timer of
+        #: the abort at the end.
         self._timer: Any = None
         self._size = (24, 80)
         self._master = -1
@@ -301,7 +301,7 @@ class Execution(ProcessProtocol):
         self.kill()
 
     def processEnded(self, reason: Failure) -> None:
-        """Send the exit status, because all output was read."""
+        """Send the exit status, because all output of the process has been read."""
         self._owner.running.discard(self)
         self._exchange.unregisterProducer()
         self._close(_outcome(reason))

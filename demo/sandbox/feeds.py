@@ -12,8 +12,8 @@ from tunnel.http1 import Exchange
 
 __all__ = ["MAX_BEHIND", "MAX_LINES", "Feed", "PodLog"]
 
-#: Maximum number of bytes that are kept for a client that does not read, about an hour
-#: of a watch.
+#: Maximum number of bytes that are kept for a client that does not read; this is about
+#: an hour of a watch.
 MAX_BEHIND = 1024 * 1024
 
 #: Maximum number of lines in a pod's log: some minutes of the pod `ticker`.

@@ -84,8 +84,9 @@ class Crowd:
         #: Dispatcher of the requests of all tunnels.
         self.dispatcher = Dispatcher(reactor)
         self.dispatcher.handle_stream("load", METHOD, _accept)
-        #: Number of connections made so far, and light agents without a connection.
+        #: Number of connections made so far.
         self.made = 0
+        #: Light agents without a connection.
         self.away: set[Any] = set()
         self._agents: dict[str, list[Any]] = defaultdict(list)
         self._waiting: deque[LightAgent] = deque()
@@ -95,7 +96,9 @@ class Crowd:
     def connect(
         self, tokens: Iterable[str], port: int, then: Callable[[], None]
     ) -> None:
-        """Add an agent for each token; call *then* when they are connected."""
+        """
+        Add an agent for each token; call *then* when all of these agents are connected.
+        """
         agents = []
         for token in tokens:
             agents.append(self.kind(self, token, port))
@@ -105,7 +108,10 @@ class Crowd:
             agent.connect()
 
     def move(self, tokens: Iterable[str], port: int, then: Callable[[], None]) -> None:
-        """Move the agents with these tokens to another kas; as `connect`."""
+        """
+        Move the agents with these tokens to another kas; call *then* when they are
+        connected.
+        """
         agents = [agent for token in tokens for agent in self._agents[token]]
         self._once_connected(agents, then)
         for agent in agents:
@@ -123,7 +129,7 @@ class Crowd:
         self._look = look
 
     def endpoint(self, port: int) -> TLSClientEndpoint:
-        """Return the endpoint of a kas for agents."""
+        """Return an endpoint that connects an agent to a kas."""
         tcp = TCP4ClientEndpoint(self.reactor, random.choice(self.hosts), port)
         return TLSClientEndpoint(tcp, lambda: self.context, "localhost", self.reactor)
 
@@ -169,8 +175,8 @@ class Crowd:
 
 class LightAgent(TunnelOwner):
     """
-    A light agent, which keeps its instance id and increases its generation at each
-    dial.
+    An agent that needs little memory; it keeps its instance id, and increases its
+    generation at each dial.
     """
 
     def __init__(self, crowd: Crowd, token: str, port: int) -> None:
@@ -181,7 +187,7 @@ class LightAgent(TunnelOwner):
         self.failures = 0
 
     def connect(self) -> None:
-        """Connect when it is this agent's turn."""
+        """Queue this agent, which connects when its turn comes."""
         self.crowd.away.add(self)
         self.crowd.wants(self)
 
@@ -230,7 +236,7 @@ class LightAgent(TunnelOwner):
         self._again()
 
     def _again(self) -> None:
-        """Reconnect after a moment, to any kas."""
+        """Reconnect after a short pause, to any kas."""
         self.crowd.away.add(self)
         self.port = random.choice(self.crowd.ports)
         pause = random.random() * min(10.0, 0.5 * 2 ** min(self.failures, 10))
@@ -256,7 +262,10 @@ class LightAgent(TunnelOwner):
 
 
 class FollowingAgent:
-    """An agent with agentk's own dialer and extra tunnels, which obey kas."""
+    """
+    An agent with agentk's own dialer and extra tunnels, which follow the instructions
+    of kas.
+    """
 
     def __init__(self, crowd: Crowd, token: str, port: int) -> None:
         instance = os.urandom(16)
@@ -285,8 +294,9 @@ class FollowingAgent:
 
 class BareAgent:
     """
-    A bare TLS connection; it counts when TLS is established and a first byte can be
-    sent.
+    An agent that is only a TLS connection.
+
+    It counts as connected when TLS is established and a first byte can be sent.
     """
 
     def __init__(self, crowd: Crowd, token: str, port: int) -> None:
@@ -320,7 +330,8 @@ KINDS: dict[str, Callable[[Crowd, str, int], Any]] = {
 
 class Commands(LineReceiver):
     """
-    Commands of the parent process: a line of JSON for each, and one for each response.
+    Reader of commands from the parent process; each command and each response is one
+    line of JSON.
     """
 
     delimiter = b"\n"

@@ -62,15 +62,16 @@ class Child:
 
     def yield_to_others(self) -> None:
         """
-        Run only when no other process needs the CPU, because it simulates other
-        machines.
+        Give this process the lowest priority, because it simulates other machines.
         """
         self._set_niceness(LAST)
 
     def come_first(self) -> None:
         """
-        Run before others, because the simulated machines are not busy.  Only root may
-        do this.
+        Give this process priority over others, because the simulated machines are not
+        busy.
+
+        Only root may do this.
         """
         with contextlib.suppress(PermissionError):
             self._set_niceness(FIRST)
@@ -106,15 +107,16 @@ class Child:
 
 class Agents(Child):
     """
-    Agents with real tunnels, which respond to every request at once.
+    Process with agents that have real tunnels, and that respond to every request at
+    once.
 
-    An agent that loses its connection returns like agentk: as the same instance, with a
-    newer generation, at any of *ports*.
+    An agent that loses its connection returns as agentk does: as the same instance,
+    with a newer generation, at any of *ports*.
 
     :param at_once: the number of light agents that greet at the same time; 0: all.
-    :param kind: ``light``; ``following`` agents are agentk's own dialers, which obey
-        kas, and return at the port of the beginning; ``bare`` agents are only TLS
-        connections.
+    :param kind: ``light`` agents need little memory; ``following`` agents are agentk's
+        own dialers, which follow the instructions of kas, and always return at their
+        first port; ``bare`` agents are only TLS connections.
     :param hosts: addresses of kas; each has ports for 28,000 connections.
     """
 
@@ -138,7 +140,8 @@ class Agents(Child):
 
     def connect(self, tokens: Sequence[str], port: int) -> None:
         """
-        Connect an agent for each token to one kas, and wait until all are welcome.
+        Connect an agent for each token to one kas, and wait until all agents are
+        connected.
         """
         self.ask("connect", tokens, port)
 
@@ -162,12 +165,13 @@ class Agents(Child):
 
 class Load(Child):
     """
-    *rate* requests per second in total, evenly over *ports* and *targets*.
+    Process that sends *rate* requests per second in total, evenly over *ports* and
+    *targets*.
 
     :param kind: ``get``; ``post`` creates objects, ``watch`` watches a list.
     :param ca: CA certificates that verify the server; None for plain HTTP.
     :param begin: whether entering the context waits for the first response.
-    :ivar seen: the results, after the end.
+    :ivar seen: the results, after the end of the context.
     """
 
     def __init__(
@@ -213,7 +217,7 @@ class Load(Child):
             self.end()
 
     def window(self, name: str) -> None:
-        """Count requests that are due from now on under this name, too."""
+        """From now on, count due requests under this name, too."""
         self.ask("window", name)
 
     def stop(self) -> dict[str, Any]:
@@ -243,8 +247,8 @@ class Churn(Child):
 
     def run(self, seconds: float, patience: float) -> dict[str, Any]:
         """
-        Send requests for *seconds*; return their number, and the responses that arrived
-        anyway.
+        Send requests for *seconds*; return their number, and the number of responses
+        that arrived before the cancellation.
         """
         seen: dict[str, Any] = self.ask("run", seconds, patience)
         return seen

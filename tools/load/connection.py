@@ -37,7 +37,8 @@ class Connection:
     @property
     def usable(self) -> bool:
         """
-        Return whether the other side has not closed the connection, as far as known.
+        Return whether the connection can be used: the other side has not closed it, as
+        far as this side knows.
         """
         return self.keep and not self.reader.at_eof() and not self.writer.is_closing()
 

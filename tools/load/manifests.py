@@ -14,7 +14,7 @@ EACH = 50
 
 def manifests(count: int, prefix: str) -> list[dict[str, Any]]:
     """
-    Return Namespaces with `EACH` objects: ConfigMaps, Secrets and Deployments of no
+    Return Namespaces with `EACH` objects: ConfigMaps, Secrets, and Deployments without
     replicas.
     """
     found: list[dict[str, Any]] = []

@@ -22,8 +22,8 @@ from tools.load.connection import Connection, Failed, Stale
 #: Timeout of a request in seconds: longer than kas lets a request wait for its agent.
 SECONDS = 40.0
 
-#: Maximum number of failures that are reported in full; of further ones, only the
-#: number.
+#: Maximum number of failures that are reported in full; the other failures are only
+#: counted.
 MAX_TOLD = 50
 
 #: Maximum number of connections of one load to one port: enough for an open loop while
@@ -82,7 +82,7 @@ class Window:
 
 class Load:
     """
-    *rate* requests per second, however long the responses take.
+    Sender of *rate* requests per second, however long the responses take.
 
     Latency is counted from the time when a request was due, so that a stall shows in
     each request that it delays.
@@ -108,7 +108,7 @@ class Load:
         self.begun = asyncio.Event()
 
     def window(self, name: str) -> None:
-        """Count requests that are due from now on under this name, too."""
+        """From now on, count due requests under this name, too."""
         window = self.windows.setdefault(name, Window(self.wanted))
         #: Windows that count requests that are due now.
         self.now = [self.all, window]
@@ -139,8 +139,7 @@ class Load:
             if wait > 0:
                 await asyncio.sleep(wait)
             if len(running) >= MAX_CONNECTIONS * len(self.ports):
-                # Beyond this number, the open loop waits, and later requests count as
-                # late.
+                # At this limit, the open loop waits, and later requests count as late.
                 await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             task = asyncio.create_task(self._one(self.count, due, self.now))
             running.add(task)
@@ -177,7 +176,7 @@ class Load:
             self.begun.set()
 
     def noted(self, number: int, outcome: str) -> None:
-        """Record an outcome, in subclasses."""
+        """Record the outcome of a request; only subclasses do so."""
 
     async def ask(self, number: int) -> tuple[str, bytes]:
         """Send a GET on a kept connection."""
@@ -191,7 +190,7 @@ class Load:
                 body = await connection.body(fields)
             except Stale:
                 # Every client repeats a request if the kept connection was closed
-                # before the response, so this is not a failure of the request.
+                # before the response, so this is not counted as a failure.
                 self.resent += 1
                 connection.close()
                 continue
@@ -208,7 +207,7 @@ class Load:
         idle = self.idle[port]
         # A load balancer distributes the first connections over all its targets.
         while idle and self.count > LEAST_CONNECTIONS:
-            # Connections are used in turn, so that each of them is used.
+            # Connections are used in turn, so that none stays idle for long.
             connection = idle.popleft()
             if connection.usable:
                 return connection
@@ -243,8 +242,7 @@ class Creations(Load):
         return str(status), b"" if status == 201 else answer
 
     def noted(self, number: int, outcome: str) -> None:
-        """Record the outcome of a request under the name of the object that it
-        creates."""
+        """Record the outcome of a request under the name of the object to create."""
         self.by_name[self._name(number)] = outcome
 
     def summary(self, seconds: float) -> dict[str, Any]:
@@ -256,8 +254,8 @@ class Watchers(Load):
     """
     Clients that each watch a list, and record every event.
 
-    If a response ends between two events, the client continues with another one, as
-    every client does; every other end is a broken watch.
+    If a response ends between two events, the client continues with another request, as
+    every client does; any other end counts as a broken watch.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:

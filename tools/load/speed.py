@@ -28,7 +28,8 @@ import attrs
 
 _ROOT = Path(__file__).resolve().parents[2]
 
-#: Header field that identifies a request, and the format of its value if each differs.
+#: Header field that identifies a request, and the format of its value if each value
+#: differs.
 ID, FRESH_ID = "X-Request-Id", "b63bdc6b-8d2f-4a7f-a2f2-%012d"
 
 #: Header fields of a client such as kubectl, except Host and Authorization.
@@ -66,8 +67,8 @@ def requests(
     """
     Run a closed loop: each connection sends its next request after each response.
 
-    :param nice: niceness of the sending process; above 0, the measured programs go
-        first.
+    :param nice: niceness of the sending process; above 0, the measured programs have
+        priority.
     :param fresh: whether each request has an id of its own, so that no two heads are
         equal.
     """
@@ -129,7 +130,7 @@ def _own(
     nice: int,
     fresh: bool,
 ) -> Load:
-    """Run the loop without wrk, in a process of ours, which is slower."""
+    """Run the loop without wrk, in a slower process of our own."""
     settings = json.dumps({"headers": headers, "fresh": fresh})
     arguments = [url, str(connections), str(seconds), settings]
     text = subprocess.run(
@@ -164,7 +165,7 @@ def latencies(url: str, token: str, count: int) -> list[float]:
 
 
 def download(url: str, token: str, size: int) -> float:
-    """Return the seconds of a download of *size* bytes."""
+    """Return how many seconds a download of *size* bytes takes."""
     where = urlsplit(url)
     began = time.perf_counter()
     with _connect(where) as connection:

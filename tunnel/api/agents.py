@@ -48,8 +48,8 @@ class ConnectedAgent:
     #: can.
     cluster_problem: str = ""
     #: Architecture of the agent's machine.  Only the kas that holds the connection
-    #: knows this attribute and *telemetry*, GitLab's names for the way the agent was
-    #: installed.
+    #: knows this attribute and *telemetry*, which describes the agent's installation
+    #: under GitLab's names.
     architecture: str = ""
     telemetry: tuple[tuple[str, str], ...] = ()
 
@@ -72,7 +72,7 @@ class IAgents(Interface):
 
     def show_problem(agent_id: str, agent_name: str, problem: str) -> None:
         """
-        Set the problem of an agent that ``kasctl status`` shows.
+        Set the problem that ``kasctl status`` shows for an agent.
 
         :param problem: at most 1000 characters; an empty text removes the problem.
         """

@@ -54,11 +54,13 @@ class IClientCall(Interface):
 
     def send(request: Message) -> Awaitable[None]:
         """
-        Send one request, once there is room; :raises CallError: the call has ended.
+        Send one request, after a wait for room if necessary.
+
+        :raises CallError: if the call has ended.
         """
 
     def finish() -> None:
-        """Note that no further request follows."""
+        """Announce to the other side that no further request follows."""
 
     def response() -> Awaitable[Any]:
         """Return the response of a call that has exactly one."""
@@ -143,9 +145,9 @@ class IServerCalls(ICalls):
         """
         Handle calls of clients of the external API, such as GitLab, which send a token.
 
-        Works like `handle`, and the same object may be passed to both; here
-        ``call.agent`` is None.  If the external API is not configured, no client can
-        call the service.
+        Works like `handle`, and the same object may be passed to both methods; in calls
+        through the external API, ``call.agent`` is None.  If the external API is not
+        configured, no client can call the service.
         """
 
     def client(
@@ -155,7 +157,7 @@ class IServerCalls(ICalls):
         Return a client of *service* at an agent.
 
         :param access: the caller: the result of `IUsers.authorize` for this agent.  The
-            agent half gets it as ``call.access``, and passes it to
+            agent half receives *access* as ``call.access``, and passes it to
             `IKubernetes.acting_for`.
         :raises ValueError: *access* is for another agent.
         """

@@ -13,8 +13,8 @@ class ICapabilities(Interface):
     """
     Objects of other modules, found by their interface: ``api.capabilities``.
 
-    A module that offers something declares a zope interface for it, in a package that
-    both modules may import, and provides it in its constructor.
+    A module that offers an object declares a zope interface for it, in a package that
+    both modules may import, and provides the object in its constructor.
     """
 
     def provide(interface: Any, implementation: object) -> None:

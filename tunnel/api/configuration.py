@@ -26,12 +26,12 @@ class IConfigurationDelivery(Interface):
         """
         Wait until an agentk has its configuration at *commit* of a repository.
 
-        A module that sends other content from this commit waits, so that both take
-        effect together.
+        A module that sends other content of the same commit to agentk calls this method
+        first, so that the configuration and the content take effect together.
 
-        :return: True if agentk has the configuration, or its file is not in this
-            repository; False if the file is in this repository, but its branch is at
-            another commit.
+        :return: True if agentk has the configuration, or if the agent's configuration
+            file is not in this repository; False if the file is in this repository, but
+            its branch is at another commit.
         :raises CallError: the configuration cannot be sent now.
         """
 
@@ -47,12 +47,12 @@ class ISections(Interface):
 
         A configuration takes effect as a whole or not at all: agentk first reads the
         section of every module with its schema, and if one is invalid, no module gets
-        its section. *apply* must not fail.  agentk ignores keys that its schema does
-        not know, because the file may be for a newer version.
+        its section.  *apply* must not fail.  agentk ignores keys that a schema does not
+        contain, because the file may be written for a newer version of agentk.
 
         :param section: the section's key in the file, such as ``gitops``.
-        :param schema: an attrs class in which every attribute has a default; without
-            the section, all defaults apply.
+        :param schema: an attrs class in which every attribute has a default; if the
+            file does not contain the section, all defaults apply.
         """
 
     def apply(texts: Mapping[str, str]) -> None:

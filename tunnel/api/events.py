@@ -117,5 +117,5 @@ class IEvents(Interface):
         Call *callback* with each event of a class, until the module stops.
 
         :param kind: the class; events of its subclasses do not count.
-        :return: call it to unsubscribe.
+        :return: a function that removes the subscription.
         """

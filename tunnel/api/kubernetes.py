@@ -114,7 +114,7 @@ class KubernetesWrite:
     :ivar time: seconds since 1970, by the API server's clock, in whole seconds; without
         a response, the latest time at which the API server may have executed the
         request.
-    :ivar seconds: duration of the request until then.
+    :ivar seconds: the seconds from the start of the request to *time*.
     :ivar answered: whether the API server confirmed the change; False if agentk
         received no response, because the client left or a connection broke.
     """
@@ -170,7 +170,7 @@ class IKubernetesClient(Interface):
     translated: 404 to NOT_FOUND, 409 to ABORTED, 410 to OUT_OF_RANGE, 429 to
     RESOURCE_EXHAUSTED.
 
-    The objects in one response have at most 16 MiB together.
+    A response may be at most 16 MiB long.
     """
 
     def request(
@@ -300,7 +300,8 @@ class IKubernetesClient(Interface):
 
         :param uid: delete only the object with this uid, not another one with the same
             name.
-        :raises CallError: ABORTED if it is another object, or has changed.
+        :param resource_version: delete the object only if it still has this version.
+        :raises CallError: ABORTED if the object has another uid or another version.
         """
 
 
@@ -308,15 +309,16 @@ class IOwnNamespace(Interface):
     """
     agentk's own namespace, with its Lease, its token and the records of modules.
 
-    Clients that have agentk's own rights can only read in this namespace, except
-    Secrets.
+    In this namespace, clients that have agentk's own rights can only read, and cannot
+    read Secrets.
     """
 
     name: str = Attribute("Name of the namespace.")
 
     def keep_records() -> str:
         """
-        Restrict clients with agentk's rights in this namespace, wherever agentk runs.
+        Restrict the requests of clients with agentk's rights in this namespace, even if
+        agentk runs outside of the cluster.
 
         :return: the name of the namespace.
         """

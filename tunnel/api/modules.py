@@ -40,7 +40,10 @@ class _IModule(Interface):
     name: str = Attribute("Name under which the module is configured.")
 
     def start() -> Awaitable[None]:
-        """Start the module, whose handlers are already registered; raise to fail."""
+        """
+        Start the module, whose handlers are already registered; an exception means that
+        the module cannot start.
+        """
 
     def stop() -> Awaitable[None]:
         """Stop, and release everything that `start` acquired."""
@@ -87,7 +90,7 @@ class _IModuleApi(Interface):
     tracer: ITracer | None = Attribute("Factory of spans; None if tracing is off.")
     write: Callable[[ITransport, bytes], None] = Attribute(
         "``write(transport, data)``: like ``transport.write``, but sends at once if "
-        "possible; for a protocol that writes once per turn."
+        "possible; for a protocol that writes once per turn of the reactor."
     )
     events: IEvents = Attribute("Events of this process.")
     capabilities: ICapabilities = Attribute("Objects that other modules offer.")

@@ -27,7 +27,8 @@ class INetwork(Interface):
         """
         Listen until the module stops.
 
-        :param endpoint: a section, or a Twisted endpoint string.
+        :param endpoint: a `Listen` section of the module's configuration, or a Twisted
+            endpoint string.
         :param path: prefix of every path at this listener; `kasctl` shows it to
             operators.
         """

@@ -68,8 +68,10 @@ def agents_match(
     """
     Tell whether one of *patterns* names an agent.
 
-    In the identity file, a name belongs to one agent.  At GitLab each project may have
-    an agent of that name, so there a pattern counts only with the project's path.
+    Names of agents are unique in the identity file, so a pattern without a project's
+    path, ``NAME``, matches these agents.  At GitLab, several projects may have an agent
+    of the same name, so agents of GitLab only match a pattern with the project's path,
+    ``PATH:NAME``.
 
     :param project: see `project_of`.
     """

@@ -61,8 +61,8 @@ class IStore(Interface):
     Small durable values by key, in a namespace of one module.
 
     All kas that share Redis see the same values.  A key is text of 1 to 256 bytes in
-    UTF-8 without control characters; a value has at most 64 KiB; a namespace has at
-    most 10,000 keys and 16 MiB.
+    UTF-8 without control characters; a value may be at most 64 KiB long; a namespace
+    may contain at most 10,000 keys and 16 MiB.
 
     Every failure is a `tunnel.errors.CallError`: INVALID_ARGUMENT for invalid keys and
     values; RESOURCE_EXHAUSTED for an exceeded limit; UNAVAILABLE while the store cannot
@@ -96,8 +96,8 @@ class IStore(Interface):
         """
         Delete *key*, and return whether it existed.
 
-        :param version: delete only if the key has this version.
-        :raises CallError: ABORTED if it has another version.
+        :param version: delete *key* only if it has this version.
+        :raises CallError: ABORTED if *key* has another version.
         """
 
     def keys(prefix: str = "", *, limit: int = 500) -> AsyncGenerator[list[str], None]:
@@ -115,10 +115,10 @@ class IStore(Interface):
 
         The first event is RESET.  RESET is repeated whenever changes may be missing:
         Redis was unavailable or lost its contents, or 1000 events waited for the
-        reader.  So one loop suffices: on RESET read all keys, on SET and DELETED read
-        the key.  The module's own changes are included.  The iteration ends when the
-        module stops; to end it earlier, close it (`contextlib.aclosing`) or cancel its
-        reader.
+        reader.  So one loop suffices: after RESET, read all keys; after SET or DELETED,
+        read the key of the event.  The module's own changes are included.  The
+        iteration ends when the module stops; to end it earlier, close it
+        (`contextlib.aclosing`) or cancel its reader.
 
         :raises CallError: RESOURCE_EXHAUSTED if the namespace already has 100 watches.
         """
@@ -131,11 +131,12 @@ class IStores(Interface):
         """
         Return the store of a namespace of this module.
 
-        Other modules have no access to it.  Its values are in a file of kas' state
-        directory, or in Redis if that is configured, and outlive the module.  Opening
-        is cheap; the same namespace returns the same store.
+        Other modules have no access to the store.  The values are in a file of kas'
+        state directory, or in Redis if Redis is configured, and outlive the module.
+        Opening a store is cheap; for the same namespace, this method returns the same
+        store.
 
-        :param namespace: at most 63 of ``a-z 0-9 - _``; a module has at most 32
+        :param namespace: at most 63 of ``a-z 0-9 - _``; a module may use at most 32
             namespaces.
-        :raises ValueError: the namespace is invalid, or the module has too many.
+        :raises ValueError: the namespace is invalid, or the module uses too many.
         """

@@ -51,11 +51,12 @@ class IStream(Interface):
 
     def finish() -> None:
         """
-        Note that no further data follows (half-close).  Repeating it does nothing.
+        Announce the end of our data to the other side (half-close); repeated calls do
+        nothing.
         """
 
     def reset(code: int = 5, message: str = "") -> None:
-        """Abort both directions.  *code* is an `tunnel.errors.ErrorCode`."""
+        """Abort both directions.  *code* is a `tunnel.errors.ErrorCode`."""
 
     def pauseProducing() -> None:
         """Stop calling the receiver; the peer may still use up its credit."""
@@ -94,12 +95,14 @@ class IStreamReceiver(Interface):
 
     def data_received(data: bytes) -> object:
         """
-        Handle bytes.  They count as consumed on return, and the peer regains the
+        Handle bytes.
+
+        The bytes count as consumed when this method returns, and the peer regains their
         credit.
         """
 
     def fin_received() -> object:
-        """Note that the peer sends no more; this end still may."""
+        """Handle the end of the peer's data; this end may still send."""
 
     def stream_closed(reason: Exception | None) -> object:
         """
@@ -113,14 +116,17 @@ class IPathReceiver(IStreamReceiver):
     """A receiver that also follows the path of its stream."""
 
     def path_in_doubt() -> object:
-        """Note that the other end did not answer a ping, but may still be connected."""
+        """
+        Handle a silent path: the other end did not answer a ping, but may still be
+        connected.
+        """
 
     def path_missing() -> object:
         """
-        Note that the agent's connection was closed, and that the agent has not come
-        back within some seconds.  Only resumable streams call this.
+        Handle a missing path: the agent's connection was closed, and the agent has not
+        come back within some seconds.  Only resumable streams call this method.
 
-        The agent may still come back.  A caller that can start again without a loss,
+        The agent may still come back.  A receiver that can start again without a loss,
         such as a watch, should end the stream now.
         """
 
@@ -137,8 +143,8 @@ class StreamOptions:
         repeats a request that the agent *refused*, because the agent did not process
         it.
     :ivar resumable: whether both ends keep the stream if the path breaks, and continue
-        it on another path.  For long streams: it needs memory, and accepts push
-        producers only.
+        it on another path.  Use this option for long streams only, because a resumable
+        stream needs memory.  A resumable stream accepts push producers only.
     """
 
     fin: bool = False

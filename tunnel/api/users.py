@@ -38,7 +38,9 @@ SESSION_COOKIE = "session cookie"
 
 @attrs.frozen
 class Impersonation:
-    """The user as whom the Kubernetes API server runs a request (`Impersonate-*`)."""
+    """
+    User that a request to the Kubernetes API server impersonates (`Impersonate-*`).
+    """
 
     username: str
     groups: tuple[str, ...] = ()
@@ -85,8 +87,8 @@ class Access:
     #: Id of the agent that the credential gives access to.
     agent_id: str
     agent_name: str
-    #: User that requests impersonate; None: they run as agentk's own account, and may
-    #: themselves impersonate a user.
+    #: User that requests impersonate; None: requests run as agentk's own account, and
+    #: may themselves impersonate a user.
     impersonation: Impersonation | None = None
     #: Whether requests that change something are refused: writing verbs, and exec,
     #: attach, port-forward and proxy.
@@ -95,7 +97,8 @@ class Access:
     secrets: bool = False
     #: Counters that one use of the credential increments.
     usage: Usage | None = None
-    #: Relative share of a busy kas and agent: 4 for users, 2 for CI jobs.
+    #: Weight of the owner's requests, compared with other owners, when kas or an agent
+    #: is busy: 4 for users, 2 for CI jobs.
     weight: int = 4
     #: Owner of the credential.  Limits on concurrent requests count by owner, so that
     #: several credentials of one user, concurrent or successive, share one limit.
@@ -159,7 +162,7 @@ class IAuthenticator(Interface):
         """
         Return the rights of a token at an agent.
 
-        :param agent: its id or name.
+        :param agent: the agent's id or name.
         """
 
 
@@ -184,8 +187,9 @@ class IUsers(Interface):
         :param kind: the kind of the credential, which selects the authenticator:
             ``user`` for the identity file; empty if the client named none.
         :param agent: id or name of the requested agent.
-        :param peer: the client's connection: kas limits the refused credentials of its
-            address, and further ones get RESOURCE_EXHAUSTED.
+        :param peer: the client's connection.  kas limits the number of refused
+            credentials for each address of clients; above the limit, a check fails with
+            RESOURCE_EXHAUSTED.
         :raises tunnel.errors.CallError: UNAUTHENTICATED or PERMISSION_DENIED, whose
             message may be shown, or UNAVAILABLE; raised at once, or the failure of the
             Deferred.

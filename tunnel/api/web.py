@@ -25,10 +25,11 @@ class IWeb(Interface):
         """
         Serve *resource* below *prefix*, until the module stops.
 
-        If ``web`` is not configured, no client can reach it.  kas checks no credential
-        at this listener: the resource must, with `IUsers.authorize` or by itself.
+        If ``web`` is not configured, no client can reach *resource*.  kas does not
+        check credentials at this listener, so *resource* must check them, with
+        `IUsers.authorize` or by itself.
 
         :param prefix: ``/name`` or deeper, without a slash at its end.
-        :raises ValueError: the prefix is invalid, or a module already serves it, or a
-            prefix above or below it.
+        :raises ValueError: the prefix is invalid, or a module already serves this
+            prefix, or a prefix above or below it.
         """

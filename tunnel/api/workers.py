@@ -13,7 +13,7 @@ __all__ = [
 
 
 class ISharedCount(Interface):
-    """Amounts in progress at all workers of one kas together, by key."""
+    """Counter, by key, of amounts in progress at all workers of one kas."""
 
     elsewhere: Counter[str] = Attribute(
         "Amounts in progress at other workers, accurate to a small step per worker."
@@ -23,7 +23,8 @@ class ISharedCount(Interface):
         """
         Set the amount that is in progress at this worker.
 
-        Cheap: kas informs the other workers only when the amount crosses a step.
+        A call is cheap, because kas informs the other workers only when the amount
+        crosses a step.
         """
 
 
@@ -32,8 +33,9 @@ class IWorkers(Interface):
 
     def count_together(limit: str, most: int) -> ISharedCount | None:
         """
-        Return a count that all workers of this kas share, for a limit of *most*.
+        Return a counter that all workers of this kas share.
 
         :param limit: name of the limit within this module.
+        :param most: the limit.
         :return: None if this kas has only one process.
         """

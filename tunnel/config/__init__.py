@@ -28,7 +28,7 @@ An error reads ``file:line:column: path: what is wrong, and what to do``.
     texts.py        reads single values
     problems.py     errors as one line each
     reference.py    the keys of a schema, as a list
-    json_schema.py  the same for editors, and values as in a file
+    json_schema.py  a JSON Schema for editors, and values as in a file
     listen.py       the schema of every listener
     caching.py      the schema of the cache for credentials
     telemetry.py    the schemas for traces and failures

@@ -12,7 +12,7 @@ __all__ = ["CredentialCaching"]
 
 @attrs.frozen(kw_only=True)
 class CredentialCaching:
-    """Lifetimes of cached responses of another server about a user's credential."""
+    """Lifetimes of cached responses from another server about a user's credential."""
 
     allowed_agent_cache_ttl: Duration = field(
         default=60.0,

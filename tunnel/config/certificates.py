@@ -10,8 +10,8 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["EXPIRY_NOTICE", "authorities", "expiry_problem", "identity", "validity"]
 
-#: Time before the expiry of a configured certificate at which a warning is logged,
-#: because a replacement takes time.
+#: A warning is logged if a configured certificate expires within this time, because a
+#: replacement takes time.
 EXPIRY_NOTICE = timedelta(days=14)
 
 
@@ -31,7 +31,7 @@ def identity(certificate: Path, key: Path) -> None:
     """
     Check that `certificate_file` and `key_file` belong together.
 
-    :raises Invalid: at the key of the wrong file.
+    :raises Invalid: if a file is wrong; the error names the key of this file.
     """
     from tunnel.transport.tls import check_identity
 

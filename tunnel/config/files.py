@@ -62,9 +62,9 @@ def read_file(
     max_bytes: int | None = None,
 ) -> T:
     """
-    `read` the content of a file; a file that cannot be opened is an error, too.
+    Read the content of a file as `read` does; a file that cannot be opened is an error.
 
-    :param copy: the file to open instead; errors still name *path*.
+    :param copy: the file to open instead of *path*; errors still name *path*.
     :param max_bytes: the maximum size of the file; None for the parser's own limit.
     """
     try:

@@ -28,13 +28,14 @@ def read_flags(
     """
     Read flags as an instance of *schema*.
 
-    The flag of a key is its name with dashes: ``kas_address`` is ``--kas-address``.
-    Paths start in the working directory.
+    The flag of a key is the key's name with dashes: ``kas_address`` is
+    ``--kas-address``. Relative paths start in the working directory.
 
-    :param given: flag, without its dashes -> its text, a list of texts, or true or
-        false. None, and text without a visible character, mean the default.
-    :param names: key, with dots -> flag, for flags with another name, and for each key
-        of a section.
+    :param given: the value of each flag, by its name without dashes: a text, a list of
+        texts, or true or false. None, and text without a visible character, mean the
+        default.
+    :param names: the flag of a key, by the key's path with dots, for flags with another
+        name, and for each key of a section.
     :raises ConfigurationError: with every problem: ``--flag: the problem, and the
         remedy``.
     """

@@ -37,7 +37,7 @@ def json_schema(schema: type[Any], title: str = "") -> dict[str, Any]:
     """
     Return a JSON Schema (2020-12) for files of *schema*.
 
-    Editors complete and check keys with it.  It does not contain the rules of
+    Editors use it to complete and check keys.  It does not contain the rules of
     validators.
     """
     return {"$schema": _DIALECT, "title": title or schema.__name__, **_object(schema)}

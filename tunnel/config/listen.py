@@ -20,8 +20,8 @@ from tunnel.toolkit.urls import quoted_address
 __all__ = ["ANYWHERE", "BACKLOG", "DrainingListen", "Listen"]
 
 #: Maximum number of connections that wait to be accepted: after an outage, thousands of
-#: agents reconnect within seconds, and with Twisted's limit of 50 most of them would
-#: need a retransmission.
+#: agents reconnect within seconds, and with Twisted's limit of 50 most of their
+#: connections would need a retransmission.
 BACKLOG = 4096
 
 #: Hosts to listen on that are not addresses for clients.
@@ -69,8 +69,8 @@ class Listen:
     Subclass it to give ``address`` a default.
     """
 
-    #: Whether TLS is on unless it is disabled explicitly; for listeners that receive
-    #: credentials.
+    #: Whether TLS is on unless it is disabled explicitly; True for listeners that
+    #: receive credentials.
     TLS_BY_DEFAULT: ClassVar[bool] = False
 
     network: Literal["tcp", "tcp4", "tcp6", "unix"] = field(
@@ -160,8 +160,8 @@ class Listen:
                 "client_ca_certificate_file",
             )
         if self.certificate_file is not None and self.key_file is not None:
-            # Only to report problems: the listener loads and follows the files by
-            # itself.
+            # The files are loaded only to report problems: the listener loads and
+            # follows the files by itself.
             try:
                 identity(self.certificate_file, self.key_file)
             except Invalid as error:
@@ -169,7 +169,7 @@ class Listen:
 
     @property
     def tls(self) -> bool:
-        """Whether the listener uses TLS; `endpoint_string` never includes it."""
+        """Whether the listener uses TLS; `endpoint_string` never includes TLS."""
         return self.own_certificate or (
             self.certificate_file is not None and self.key_file is not None
         )
@@ -183,7 +183,10 @@ class Listen:
 
     @property
     def host(self) -> str:
-        """The name or address to listen on; empty if there is not exactly one."""
+        """
+        The name or address to listen on; empty if the listener does not have exactly
+        one.
+        """
         if self.endpoint or self.network == "unix":
             return ""
         host = self.address.rpartition(":")[0].strip("[]")
@@ -203,12 +206,13 @@ class Listen:
         if self.network == "unix":
             if not self.address or "\0" in self.address:
                 raise ValueError("with network unix, write the path of the socket")
-            # Only our own group, because access to the socket is comparable to access
-            # to loopback
+            # Only our own group may connect, because access to the socket is comparable
+            # to access to loopback.
             return f"unix:{quoteStringArgument(self.address)}:mode=660"
         host, port = _address(self.network, self.address)
         if not host:
-            # As in Go, ":8080" means every address, of both families if available
+            # As in Go, ":8080" means every address, of both families if both are
+            # available.
             both = self.network == "tcp" and socket.has_dualstack_ipv6()
             if both or self.network == "tcp6":
                 return rf"tcp6:{port}:interface=\:\::backlog={BACKLOG}"

@@ -13,8 +13,8 @@ __all__ = [
     "is_certificate_name",
 ]
 
-#: Maximum number of names of one listener: every handshake sends the names of the
-#: certificate.
+#: Maximum number of names of one listener, because every handshake sends the names of
+#: the certificate.
 MAX_CERTIFICATE_NAMES = 20
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")
@@ -22,8 +22,9 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")
 
 def as_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """
-    Return the IP address in *text*; None if it is not an address. Zones are not
-    permitted in certificates.
+    Return the IP address in *text*; None if *text* is not an address.
+
+    An address with a zone is not accepted, because certificates cannot contain zones.
     """
     try:
         return None if "%" in text else ipaddress.ip_address(text)

@@ -36,8 +36,8 @@ MAX_DEPTH = 32
 # "billion laughs" file.
 MAX_NODES = 20_000
 # Maximum number of characters of all keys and values, counted with every alias
-# expanded. Without aliases a text cannot have that many; with them, a few long values
-# in a small file could become a message of hundreds of MiB.
+# expanded. Without aliases, a text cannot contain that many characters; with aliases, a
+# few long values in a small file could become a message of hundreds of MiB.
 MAX_CHARACTERS = MAX_TEXT
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
@@ -70,8 +70,8 @@ class Scalar:
     """
     One value, as written in the text.
 
-    :ivar quoted: whether it has quotes; None if quotes do not exist, as on a command
-        line.
+    :ivar quoted: whether the value has quotes; None if the format has no quotes, as on
+        a command line.
     """
 
     mark: Mark
@@ -127,7 +127,7 @@ class Unreadable(Exception):
 
 @attrs.define(eq=False)
 class _Open:
-    """A list or mapping whose end was not read yet."""
+    """A list or mapping whose end has not been read yet."""
 
     mark: Mark
     is_mapping: bool
@@ -154,8 +154,8 @@ class _Open:
                     key.mark,
                     "merge keys ('<<') are not supported; repeat the keys instead",
                 )
-        # The mapping's own keys take precedence, and of several merged mappings the
-        # first.
+        # The mapping's own keys take precedence over merged keys, and keys of earlier
+        # merged mappings over keys of later ones.
         names = {key.text for key, _ in entries}
         for key, value in merged:
             if key.text not in names:
@@ -183,13 +183,13 @@ def _is_null(node: Node) -> bool:
 
 def parse(text: str, file: str, *, as_json: bool = False) -> Node:
     """
-    Parse one document; an empty one is an empty mapping.
+    Parse one document; an empty document is an empty mapping.
 
     :param file: the name of the file in messages.
-    :param as_json: whether to read it as sigs.k8s.io/yaml and protojson do: follow
-        merge keys, read ``yes`` and ``off`` as booleans, and omit keys whose value is
-        null.
-    :raises Unreadable: with the first error; the text after it is not checked.
+    :param as_json: whether to read the text as sigs.k8s.io/yaml and protojson do:
+        follow merge keys, read ``yes`` and ``off`` as booleans, and omit keys whose
+        value is null.
+    :raises Unreadable: with the first error; the text after this error is not checked.
     """
     if len(text) > MAX_TEXT:
         raise Unreadable(

@@ -48,7 +48,8 @@ _FAILED: Any = _Failed()
 
 class PartlyRead(ConfigurationError):
     """
-    Raised if a file has problems; its readable part lets others look for problems, too.
+    Raised if a file has problems; contains the readable sections, so that the caller
+    can look for further problems.
 
     :ivar sections: every `Section` that was found, by its path: ``modules.echo``.
     """
@@ -71,7 +72,8 @@ class PartlyRead(ConfigurationError):
 @attrs.frozen(eq=False)
 class Section:
     """
-    A part of the file whose schema is only known later, such as a module's.
+    A part of the file whose schema is only known later, such as the section of a
+    module.
 
     It keeps its position in the file, so that problems found by `read` have a line.
     """
@@ -80,7 +82,7 @@ class Section:
     #: The path of the section: ``modules.echo``.
     path: str
     _base: Path = attrs.field(repr=False)
-    #: The position of its key; the section itself begins after that, on the next line.
+    #: The position of the section's key; the section itself begins on the next line.
     _key: Mark | None = attrs.field(default=None, repr=False)
     _remark: Remark | None = attrs.field(default=None, repr=False)
     _camel_case: bool = attrs.field(default=False, repr=False)
@@ -106,7 +108,7 @@ class Section:
         """
         Return the section as an instance of *schema*.
 
-        :raises ConfigurationError: with every problem in it.
+        :raises ConfigurationError: with every problem in the section.
         """
         reader = Reader(self._base, True, self._remark, self._camel_case)
         value = reader.convert(self._node, schema, self.path)
@@ -234,7 +236,8 @@ class Reader:
     def _path(self, text: str) -> Path:
         if not text or "\0" in text:
             raise ValueError("a path cannot be empty")
-        # Relative to the file, because twistd and systemd start kas in any folder
+        # Paths are relative to the file, because twistd and systemd start kas in any
+        # folder.
         return self._base / text
 
     def _existing(self, node: Node, path: str) -> Any:
@@ -398,9 +401,9 @@ class Reader:
     def _validate(
         self, node: Node, attribute: attrs.Attribute[Any], value: Any, path: str
     ) -> None:
-        # Validate before an instance exists, so that each problem has its own line. A
-        # validator that needs the instance fails here with another error; the
-        # constructor calls it again.
+        # The value is validated before an instance exists, so that each problem has its
+        # own line. A validator that needs the instance fails in this call with another
+        # error; the constructor calls it again.
         if attribute.validator is None or attribute.converter:
             return
         try:
@@ -453,7 +456,7 @@ def _check_together(
     values: dict[str, Any],
 ) -> None:
     """
-    Check whether values contradict each other, as far as these are valid.
+    Check whether values contradict each other, if these values are valid.
 
     :param sure: the attributes without problems.
     :raises ValueError: as ``__attrs_post_init__`` of the *schema*.

@@ -64,13 +64,13 @@ def field(
     Return an `attrs.field` with documentation.
 
     :param doc: the purpose of the key, for messages and reference pages.
-    :param key: its name in the file, if Python does not permit it
-        (``current-context``).
+    :param key: the name of the key in the file, if Python does not permit it as an
+        attribute (``current-context``).
     :param secret: whether to keep the value out of messages and of ``repr``.
     :param others: whether a ``dict[str, Section]`` receives the sections under keys
         that the schema does not have; the caller checks that each belongs to a module.
-    :param no_effect: why the value has no effect; a remark repeats it if the key has a
-        value other than the default.
+    :param no_effect: why the value has no effect; a remark repeats this reason if the
+        value differs from the default.
     """
     metadata: dict[str, Any] = {DOC: doc, **rest.pop("metadata", {})}
     if key is not None:
@@ -106,8 +106,8 @@ def field_types(schema: type[Any]) -> dict[str, tuple[attrs.Attribute[Any], Any]
 
 def others_of(schema: type[Any]) -> str:
     """
-    Return the attribute that receives sections under other keys; empty if there is
-    none.
+    Return the attribute that receives sections under other keys; empty if the schema
+    does not have such an attribute.
     """
     names = (a.name for a in attrs.fields(schema) if _OTHERS in a.metadata)
     return next(names, "")

@@ -20,14 +20,14 @@ __all__ = [
     "parse_size",
 ]
 
-# Maximum number of digits, more than any number here needs; int() of a very long text
-# would take seconds.
+# Maximum number of digits, more than any number in a configuration needs; int() of a
+# very long text would take seconds.
 _MAX_DIGITS = 18
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
-# Maximum time in seconds; longer times are mistakes, and too long for a timer.
+# Maximum time in seconds; a longer time is a mistake, and too long for a timer.
 MAX_DURATION = 100 * 365 * 86400.0
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}

@@ -72,8 +72,8 @@ class ChannelLimits:
 
     #: Limits of the channel's connection; `ping_after` is the keepalive.
     http2: Http2Limits = CLIENT_LIMITS
-    #: Maximum number of calls that wait for a connection, or for room on it: one head
-    #: each.
+    #: Maximum number of calls that wait for a connection, or for room on it; each needs
+    #: the memory of one head.
     waiting: int = 1000
     #: Maximum number of seconds until the server's settings arrive, including TLS.
     connect: float = 20.0
@@ -85,8 +85,8 @@ class ChannelLimits:
     #: repeat a call that the server refused without processing it.
     replay: int = 64 * 1024
     retries: int = 5
-    #: Seconds without new calls after the server refused one because of its limit: the
-    #: server still counts calls that have ended until it has cleaned up.
+    #: Seconds without new calls after the server refused a call because of its limit:
+    #: the server still counts calls that have ended until it has cleaned up.
     refused: float = 0.05
     #: Maximum number of bytes of one response.
     message: int = MAX_MESSAGE
@@ -94,10 +94,10 @@ class ChannelLimits:
 
 class GrpcChannel:
     """
-    Calls to one server, on one connection at a time.
+    Channel for calls to one server, on one connection at a time.
 
-    It connects for the first call, and again for the first call after the connection
-    was lost. During the pause between two attempts, calls fail at once with
+    The channel connects for the first call, and again for the first call after the
+    connection was lost. During the pause between two attempts, calls fail at once with
     UNAVAILABLE.
 
     :param endpoint: the endpoint of the server; with TLS, its context must offer ALPN
@@ -130,10 +130,10 @@ class GrpcChannel:
         self._attempt: Deferred[Any] | None = None
         #: Whether new calls pause, because the server has refused one.
         self._held = False
-        #: Reason why calls fail now; empty if they do not.
+        #: Reason why calls fail now; empty if calls do not fail.
         self._broken = ""
         #: Deferred that fires when the last connection is closed after `close`; None
-        #: before.
+        #: before `close`.
         self._ended: Deferred[None] | None = None
 
     def client(self, service: ServiceDescriptor) -> ServiceClient:
@@ -174,7 +174,9 @@ class GrpcChannel:
         return stream
 
     def close(self) -> Deferred[None]:
-        """End every call; the result fires when every connection is closed."""
+        """
+        End every call; return a Deferred that fires when every connection is closed.
+        """
         if self._ended is None:
             self._ended = Deferred()
             self._fail_waiting(_CLOSED)
@@ -198,7 +200,7 @@ class GrpcChannel:
             self._waiting.remove(stream)
 
     def retry(self, stream: _CallStream) -> bool:
-        """Start *stream* again if possible; return whether it was."""
+        """Start *stream* again if possible; return whether it starts again."""
         if self._ended is not None or (self._connection is None and self._broken):
             return False
         self._waiting.appendleft(stream)
@@ -245,7 +247,8 @@ class GrpcChannel:
             self._failed(failure.getErrorMessage() or repr(failure.value))
 
     def _cancel_attempt(self) -> None:
-        # Clear it first, because the error of the cancelled attempt does not matter.
+        # The attribute is cleared first, because the error of the cancelled attempt
+        # does not matter.
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             attempt.cancel()
@@ -335,9 +338,9 @@ class GrpcChannel:
 @implementer(IStream, IConsumer, IPushProducer)
 class _CallStream:
     """
-    One call, between `tunnel.rpc` and a stream of HTTP/2.
+    One call: a stream for `tunnel.rpc`, on a stream of HTTP/2.
 
-    Before there is a connection, it waits, and its producer is paused.
+    Before a connection exists, the call waits, and its producer is paused.
     """
 
     #: None, because the other end is not an agent.
@@ -359,7 +362,7 @@ class _CallStream:
         self._stream: Http2Stream | None = None
         self._envelopes = Envelopes(channel.limits.message)
         self._trailers: RawHeaders | None = None
-        #: Data that was written, as long as the call may have to be repeated.
+        #: Data that was written, kept while the call may have to be repeated.
         self._written: list[bytes] = []
         self._replay = channel.limits.replay
         self._retries = channel.limits.retries
@@ -394,7 +397,7 @@ class _CallStream:
     # Methods of IStream, for the call.
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:
-        """Ignore headers: a gRPC client sends only the first ones."""
+        """Do nothing: a gRPC client sends headers only at the beginning of a call."""
 
     def write(self, data: bytes) -> None:
         """
@@ -447,7 +450,7 @@ class _CallStream:
         self.reset()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Register *producer*, which is paused while its requests cannot leave."""
+        """Register *producer*, which is paused while its requests cannot be sent."""
         if self._closed:
             producer.stopProducing()
             return
@@ -465,7 +468,7 @@ class _CallStream:
     # Methods of `tunnel.http2.client.ResponseReader`, for the connection.
 
     def response_started(self, headers: RawHeaders) -> None:
-        """Take the head of the response, which may be the whole response."""
+        """Handle the head of the response, which may be the whole response."""
         self._begun()
         fields = {n.decode("latin-1"): v.decode("latin-1") for n, v in headers}
         if "grpc-status" in fields:
@@ -484,7 +487,7 @@ class _CallStream:
         self._receiver.headers_received(encode_fields(metadata))
 
     def body(self, data: bytes) -> None:
-        """Take a part of the responses."""
+        """Handle a part of the responses."""
         if self._closed:
             return
         try:
@@ -533,7 +536,7 @@ class _CallStream:
         self._close(reason)
 
     def _begun(self) -> None:
-        """Note that the call can no longer be repeated."""
+        """Record that the call can no longer be repeated."""
         self._retries = 0
         self._written = []
 

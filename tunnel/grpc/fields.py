@@ -36,12 +36,12 @@ CONTENT_TYPES = ("application/grpc", "application/grpc+proto")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
 
-#: Maximum number of characters of a message: many clients accept 8 KiB for all trailers
-#: together, and each character may take three bytes.
+#: Maximum number of characters of a message: many clients accept only 8 KiB for all
+#: trailers together, and each character may take three bytes.
 MAX_TEXT = 2048
 
-#: Maximum number of bytes of a last header block, plus 32 for each field as in RFC
-#: 9113: the default limit of clients such as grpcio, which drop a larger block as a
+#: Maximum size of a block of trailers in bytes, plus 32 for each field as in RFC 9113:
+#: this is the default limit of clients such as grpcio, which drop a larger block as a
 #: whole.
 MAX_TRAILERS = 8192
 
@@ -129,8 +129,8 @@ def trailers_of(error: CallError | None, before: Headers = ()) -> Headers:
     Return the fields that end a call.
 
     :param error: None if the call succeeded.
-    :param before: fields of the same block; details that would exceed the limit of
-        clients together with them are omitted.
+    :param before: other fields of the same block; details are omitted if the whole
+        block would exceed the limit of clients.
     """
     block = [*before, *_status_fields(error)]
     if error is not None and error.details:

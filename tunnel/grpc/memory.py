@@ -1,4 +1,4 @@
-"""The memory limit of all incomplete requests."""
+"""Limit of the memory of all incomplete requests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ class RequestMemory:
     """
     Memory of all incomplete requests, on any connection, in bytes.
 
-    A message may have 4 MiB, a connection 100 calls, and there may be 1,000
-    connections: together they would need far more memory than a machine has.
+    A message may be 4 MiB long, a connection may have 100 calls, and 1,000 connections
+    may be open: without a limit, requests would need far more memory than a machine
+    has.
     """
 
     total: int = 256 * 1024 * 1024
@@ -26,7 +27,7 @@ class RequestMemory:
 
 
 class RequestShare:
-    """The share of one request."""
+    """Memory that one incomplete request holds, as a part of `RequestMemory`."""
 
     def __init__(self, memory: RequestMemory) -> None:
         self._memory = memory
@@ -34,10 +35,10 @@ class RequestShare:
 
     def hold(self, count: int) -> None:
         """
-        Set the number of bytes that wait for the rest of their message.
+        Set the number of received bytes that wait for the rest of their message.
 
-        :raises CallError: the total limit is exceeded; small amounts are accepted
-            anyway.
+        :raises CallError: if the total limit is exceeded; amounts up to
+            `RequestMemory.each` are always accepted.
         """
         memory = self._memory
         more = count - self._bytes

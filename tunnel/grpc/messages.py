@@ -21,7 +21,7 @@ class Envelopes:
     """
     Splitter of a body into messages, each preceded by its flags and length.
 
-    It holds at most one incomplete message.
+    A splitter holds at most one incomplete message.
     """
 
     def __init__(self, limit: int = MAX_MESSAGE) -> None:
@@ -30,9 +30,10 @@ class Envelopes:
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """
-        Return flags and content of each message that is now complete.
+        Return the flags and the content of each message that is now complete.
 
-        :raises CallError: a message is too large, as soon as its length is known.
+        :raises CallError: if a message is too large; raised as soon as its length is
+            known.
         """
         return [(prefix[0], message) for prefix, message in self._buffer.feed(data)]
 

@@ -52,7 +52,7 @@ class CallTransport(Protocol):
         """Resume delivery of the request."""
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Register *producer*, which is paused while the response cannot leave."""
+        """Register *producer*, which is paused while the response cannot be sent."""
 
     def unregisterProducer(self) -> None:
         """Forget the producer."""
@@ -77,14 +77,14 @@ def _as_it_is(error: CallError) -> CallError:
 @implementer(IStream, IConsumer, IPushProducer)
 class Codec:
     """
-    A call between `ServerCall` and an underlying `CallTransport`.
+    Converter of a call between `ServerCall` and an underlying `CallTransport`.
 
-    The transport calls `body`, `body_ended` and `gone`; subclasses send.
+    The transport calls `body`, `body_ended` and `gone`; subclasses send responses.
     """
 
     #: None, because the caller is not an agent.
     agent: ConnectedAgent | None = None
-    #: The field with the compression of messages.
+    #: Name of the header field with the compression of messages.
     encoding_field = "grpc-encoding"
 
     def __init__(
@@ -104,7 +104,7 @@ class Codec:
         #: Initial metadata of the response; empty once the response has begun.
         self.metadata: dict[str, str] = {}
         self.ended = False
-        #: The span, which ends with the call.
+        #: The span of the call, which ends with the call.
         self.span: ISpan | None = None
 
     @property
@@ -132,7 +132,7 @@ class Codec:
             self._receiver = receiver
 
     def request(self, *messages: bytes) -> None:
-        """Take messages of the client; there may be thousands at once."""
+        """Handle messages of the client; thousands of them may arrive at once."""
         if self._receiver is not None and messages:
             parts: list[bytes] = []
             for one in messages:
@@ -140,12 +140,12 @@ class Codec:
             self._receiver.data_received(b"".join(parts))
 
     def requests_ended(self) -> None:
-        """Note that the client sends no more requests."""
+        """Record that the client sends no more requests."""
         if self._receiver is not None:
             self._receiver.fin_received()
 
     def refuse(self, error: CallError) -> None:
-        """End the call, whether or not it has started."""
+        """End the call with *error*, whether or not it has started."""
         if not self.ended:
             self.ended = True
             shown = self.error_for_client(error)
@@ -156,7 +156,7 @@ class Codec:
         raise NotImplementedError
 
     def finished(self, error: CallError | None) -> None:
-        """Send the outcome of the call; called once."""
+        """Send the outcome of the call; this method is called once."""
         raise NotImplementedError
 
     # Callbacks of the transport.
@@ -245,7 +245,8 @@ class Codec:
 
 class EnvelopeCodec(Codec):
     """
-    A call with messages in envelopes, both ways; the HTTP status is always 200.
+    Codec of a call with messages in envelopes in both directions; the HTTP status is
+    always 200.
 
     :ivar unreadable: the status of a call with a malformed body.
     """
@@ -263,7 +264,7 @@ class EnvelopeCodec(Codec):
         self._begun = False
 
     def body(self, data: bytes) -> None:
-        """Take a part of the requests."""
+        """Handle a part of the requests."""
         if self.ended:
             return
         try:
@@ -305,7 +306,7 @@ class EnvelopeCodec(Codec):
 
 
 class GrpcCall(EnvelopeCodec):
-    """A gRPC call: messages in envelopes, and the outcome in trailers."""
+    """Codec of a gRPC call: messages in envelopes, and the outcome in trailers."""
 
     unreadable = Status.INTERNAL
 

@@ -43,7 +43,7 @@ class _Services(Protocol):
 
 
 class _Calls:
-    """Handlers of the calls that come through the tunnel."""
+    """Registrations of one module for calls that come through the tunnel."""
 
     def __init__(
         self, scope: ModuleScope, dispatcher: Dispatcher, clock: IReactorTime
@@ -54,13 +54,13 @@ class _Calls:
         scope.on_release(lambda: dispatcher.withdraw(scope.name))
 
     def handle(self, service: ServiceDescriptor, implementation: object) -> None:
-        """Register a service for calls of the other side."""
+        """Register a service for calls from the other side."""
         self._dispatcher.handle(self._name, service, implementation)
 
     def handle_stream(
         self, method: str, accept: Callable[[IStream, IOpening], IStreamReceiver]
     ) -> None:
-        """Register a handler for raw streams of the other side."""
+        """Register a handler for raw streams from the other side."""
         self._dispatcher.handle_stream(self._name, method, accept)
 
 

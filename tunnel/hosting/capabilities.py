@@ -54,12 +54,12 @@ class CapabilityTable:
 
 @implementer(ICapabilities)
 class ModuleCapabilities:
-    """The capabilities, for one module."""
+    """Access of one module to the capabilities."""
 
     def __init__(self, scope: ModuleScope, capabilities: CapabilityTable) -> None:
         self._scope = scope
         self._capabilities = capabilities
-        #: Returns the capability of another module.
+        #: Returns the capability of a module: see `CapabilityTable.get`.
         self.get = capabilities.get
         scope.on_release(lambda: capabilities.withdraw(scope.name))
 

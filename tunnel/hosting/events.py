@@ -17,7 +17,7 @@ _E = TypeVar("_E")
 
 
 class EventBus:
-    """Publishes events at once, to all present subscribers."""
+    """Publisher of events, which calls the subscribers of an event at once."""
 
     _log = Logger()
 
@@ -64,7 +64,7 @@ class EventBus:
 
 @implementer(IEvents)
 class ModuleEvents:
-    """The event bus, for one module."""
+    """Access of one module to the event bus."""
 
     def __init__(self, scope: ModuleScope, bus: EventBus) -> None:
         self._scope = scope

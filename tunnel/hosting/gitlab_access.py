@@ -63,7 +63,7 @@ def check_path(path: str) -> None:
 @implementer(IGitLab)
 class GitLabAccess:
     """
-    GitLab, for one module.
+    Access of one module to GitLab.
 
     :param client: the client of `SERVICE`.
     """
@@ -130,7 +130,7 @@ class GitLabResponse:
         sending.addErrback(self._not_sent)
 
     def _not_sent(self, failure: Failure) -> None:
-        # A call that has ended reports the reason when its response is read.
+        # If the call has ended, reading its response reports the reason.
         if not failure.check(CallError, CancelledError):
             self._broken = failure.value
             self._call.cancel()

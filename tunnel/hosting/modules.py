@@ -31,8 +31,9 @@ from tunnel.plugin import AgentModule, ServerModule, find_modules
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.files import in_words
 
-#: First and longest pause before a failed module is restarted, in seconds. It doubles
-#: with every failure, and starts again after the module has run for the longest pause.
+#: First and longest pause before a failed module is restarted, in seconds.  The pause
+#: doubles with every failure, and is reset after the module has run for the longest
+#: pause.
 RESTART_FIRST = 1.0
 RESTART_MOST = 60.0
 
@@ -50,7 +51,7 @@ class Prepared:
     name: str
     factory: Callable[[Any], Any]
     configuration: Any
-    #: The path of its section: ``modules.echo``.
+    #: The path of the module's section: ``modules.echo``.
     path: str = ""
 
 
@@ -231,7 +232,7 @@ class ModuleHost:
             await self._stop(hosted)
 
     def fail(self, name: str, reason: Exception) -> None:
-        """Stop a module that cannot continue, and start it again after a backoff."""
+        """Stop a module that cannot continue, and start it again after a pause."""
         hosted = self._hosted[name]
         if hosted.beginning:
             # The code that starts the module handles the failure.

@@ -15,7 +15,8 @@ from tunnel.hosting.scope import ModuleScope
 
 __all__ = ["ModuleWeb", "Mount", "Pages"]
 
-#: Format of a prefix: names of characters that no client percent-encodes.
+#: Format of a prefix, whose names consist of characters that clients do not
+#: percent-encode.
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
 #: Maximum number of names in a prefix; all of them are compared with a path.
@@ -77,7 +78,7 @@ class Pages:
         }
 
     def of(self, owner: str) -> list[str]:
-        """Return the prefixes of a module."""
+        """Return the prefixes of a module's pages."""
         return [one.prefix for one in self._mounts.values() if one.owner == owner]
 
     def find(self, path: Sequence[bytes]) -> Mount | None:

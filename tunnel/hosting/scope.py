@@ -15,10 +15,11 @@ __all__ = ["ModuleScope"]
 @attrs.define(eq=False)
 class ModuleScope:
     """
-    One life of a module; a module that restarts gets another scope.
+    One life of a module, from its creation to its end; a module that restarts gets
+    another scope.
 
-    :ivar configuration: its parsed section.
-    :ivar path: position of its section: ``modules.echo``.
+    :ivar configuration: the parsed section of the module.
+    :ivar path: position of the section: ``modules.echo``.
     :ivar fail: reports that the module cannot continue.
     """
 

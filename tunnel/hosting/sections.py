@@ -28,8 +28,10 @@ class _Following:
 
 class Sections:
     """
-    The sections, which take effect together: all are parsed before the first one is
-    applied.
+    The sections of a configuration, and the modules that follow them.
+
+    A configuration takes effect as a whole: all sections are parsed before the first
+    one is applied.
     """
 
     def __init__(self) -> None:
@@ -95,6 +97,6 @@ class ModuleSections:
 
 def _read(following: _Following, texts: Mapping[str, str]) -> Any:
     text = texts.get(following.section, "")
-    # Unknown keys are no error here: kas may be newer, and has already refused keys
-    # that it does not know itself.
+    # Unknown keys are not an error, because kas may be newer than agentk, and has
+    # already refused keys that kas itself does not know.
     return read(text, following.section, following.schema, unknown_keys="skip")

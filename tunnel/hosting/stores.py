@@ -102,22 +102,25 @@ DEFAULT_LIMITS = StoreLimits()
 
 def next_version(last: int, now: float) -> int:
     """
-    Return the version of a change after *last*, at the time of day *now*.
+    Return the version of a change that follows the version *last*, at the time of day
+    *now*.
 
     Versions are times in microseconds, so that a store that lost all data does not
-    reuse any.
+    reuse an earlier version.
     """
     return max(last + 1, int(now * 1_000_000))
 
 
 class BackendListener(Protocol):
-    """A receiver of changes by any kas."""
+    """A receiver of the changes that any kas makes."""
 
     def changed(self, name: str, event: StoreEvent) -> None:
         """Handle the change of a key in a namespace."""
 
     def reset(self, name: str = "") -> None:
-        """Note that changes of a namespace, or of all, may be missing."""
+        """
+        Handle a gap: changes of a namespace, or of all namespaces, may be missing.
+        """
 
 
 class StoreBackend(Protocol):
@@ -164,8 +167,8 @@ class StoreBackend(Protocol):
         self, name: str, prefix: str, after: str, limit: int
     ) -> tuple[list[str], str]:
         """
-        Return the next keys, and the key after which to continue, which is empty if
-        there are no more.
+        Return the next keys, and the key after which to continue; this key is empty
+        after the last page.
 
         A page may have fewer keys than *limit*, or none, although more follow.
         """
@@ -181,8 +184,8 @@ class Stores:
     """
     The stores of all modules; one object for the process.
 
-    :param make: creates the backend when the first store is opened: a kas whose modules
-        store nothing has no file and no connection for it.
+    :param make: creates the backend when the first store is opened: if no module of a
+        kas uses a store, kas needs no file and no connection for stores.
     """
 
     def __init__(
@@ -254,7 +257,7 @@ class Stores:
 
 @implementer(IStores)
 class ModuleStores:
-    """The stores, for one module."""
+    """Access of one module to the stores."""
 
     def __init__(self, scope: ModuleScope, stores: Stores) -> None:
         self._name = scope.name
@@ -419,7 +422,7 @@ class NamespaceStore:
 
     async def _do(self, operation: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """
-        Run one operation to its end: if it is cancelled, it keeps its slot until the
+        Run one operation to its end: a cancelled operation keeps its slot until the
         backend has responded.
         """
         if self._pending >= self._limits.pending:

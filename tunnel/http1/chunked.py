@@ -39,7 +39,8 @@ class ChunkedDecoder:
     """
     A decoder of one chunked body on a connection.
 
-    It buffers only an incomplete line, so a body of any size needs the same memory.
+    The decoder buffers only an incomplete line, so a body of any size needs the same
+    amount of memory.
     """
 
     __slots__ = ("_extensions", "_held", "_left", "_state", "trailers")
@@ -106,7 +107,10 @@ class ChunkedDecoder:
         return body[0] if len(body) == 1 else b"".join(body), None
 
     def _odd_size(self, data: bytes, position: int) -> re.Match[bytes] | None:
-        """Match a size line with an extension; None if the line is not complete."""
+        """
+        Return the match of a size line with an extension; None if the line is not
+        complete.
+        """
         if _LARGE.match(data, position):
             raise HeadError(400, "the size of a chunk is too large")
         end = data.find(b"\n", position, position + _MAX_LINE)

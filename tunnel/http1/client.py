@@ -74,15 +74,16 @@ class ResponseReceiver(Protocol):
     """
 
     def response_informational(self, head: ResponseHead) -> object:
-        """Take a 1xx response other than 101; the final response is still to come."""
+        """Handle a 1xx response other than 101; the final response is still to come."""
 
     def response_started(self, head: ResponseHead) -> object:
         """
-        Take the head of the response; with status 101 everything after it is raw bytes.
+        Handle the head of the response; with status 101, everything after the head is
+        raw bytes.
         """
 
     def response_data(self, data: bytes) -> object:
-        """Take bytes of the body, or raw bytes after an upgrade."""
+        """Handle bytes of the body, or raw bytes after an upgrade."""
 
     def response_finished(self, trailers: bytes) -> object:
         """Handle the end of the body; *trailers* are fields."""
@@ -117,16 +118,18 @@ class ConnectionOwner(Protocol):
     def turn(self) -> Turn: ...
 
     def opened(self, connection: UpstreamConnection) -> None:
-        """Note that *connection* is established."""
+        """Record that *connection* is established."""
 
     def ready(self, connection: UpstreamConnection) -> None:
-        """Note that *connection* can take a request."""
+        """Record that *connection* can take a request."""
 
     def lost(self, connection: UpstreamConnection) -> None:
         """Forget *connection*, which is closed."""
 
     def retry(self, request: UpstreamRequest) -> None:
-        """Send *request* again, because its connection had been closed before."""
+        """
+        Send *request* again, because the upstream had already closed its connection.
+        """
 
     def forget(self, request: UpstreamRequest) -> None:
         """Forget *request*, which was aborted before it got a connection."""
@@ -134,9 +137,9 @@ class ConnectionOwner(Protocol):
 
 class UpstreamRequest:
     """
-    One request: a consumer of its body, which can also abort it.
+    One request: the consumer of the request's body, which can also abort the request.
 
-    After its end, every method does nothing.
+    After the end of the request, every method does nothing.
     """
 
     _log: ClassVar = Logger()
@@ -182,8 +185,8 @@ class UpstreamRequest:
         self.target = target
         self.fields = fields
         self.receiver = receiver
-        #: Parser of the response's head; it passes the lines that it cuts out to
-        #: *receiver*.
+        #: Parser of the response's head, which cuts out the lines that *receiver*
+        #: reads.
         self.parser = parser
         self.length = length
         self.upgrade = upgrade
@@ -228,7 +231,7 @@ class UpstreamRequest:
                 connection.send(data)
 
     def finish(self, trailers: bytes = b"") -> None:
-        """Complete the body; after 101, close our half."""
+        """Complete the body; after 101, close our half of the connection."""
         connection = self._connection
         if self._closed:
             return
@@ -336,8 +339,7 @@ class UpstreamRequest:
         self._closed = True
         producer, self._producer = self._producer, None
         if producer is not None:
-            # The producer may be paused because of the upstream; its remaining data is
-            # dropped.
+            # The upstream may have paused the producer; its remaining data is dropped.
             producer.resumeProducing()
 
     def fail(self, reason: Exception) -> None:
@@ -349,7 +351,8 @@ class UpstreamRequest:
                 finally:
                     self.receiver.response_failed(reason)
             except Exception:
-                # The caller may be the pool while it handles other requests.
+                # The pool may have called this method while it was handling other
+                # requests.
                 self._log.failure("a receiver failed while handling a failed request")
 
     def _give_up(self, message: str) -> None:
@@ -552,8 +555,8 @@ class UpstreamConnection(HttpConnection):
         """
         Complete the response; the connection may be reused.
 
-        :param rest: bytes after the response.  They must not be treated as the next
-            response.
+        :param rest: bytes after the response.  They must not be treated as the response
+            to the next request.
         """
         request = self._request
         assert request is not None
@@ -622,7 +625,7 @@ class UpstreamConnection(HttpConnection):
         self._pool.lost(self)
 
     def _lose(self, broken: Failure | None) -> None:
-        """Handle the end of reading: end the request, if there is one."""
+        """Handle the end of reading: end the request, if one is in progress."""
         self._read_all = True
         if self._buffer and self._state not in (_IDLE, _DEAD):
             # This data was read before the end; even a paused receiver must take it
@@ -661,11 +664,11 @@ class UpstreamConnection(HttpConnection):
 
     def _may_retry(self, request: UpstreamRequest) -> bool:
         """
-        Tell whether the upstream had closed the connection before it could read the
-        request.
+        Tell whether *request* may be repeated, because the upstream had closed the
+        connection before it could read the request.
 
-        Only requests that may be repeated, on a connection that was used before, return
-        True.
+        The result is True only if repeating the request is harmless, and the connection
+        was used before.
         """
         return (
             self.used

@@ -33,14 +33,16 @@ from tunnel.util.poller import Poller
 
 __all__ = ["HttpConnection", "Turn", "Writer"]
 
-#: Function that writes to a transport, in place of its ``write``.
+#: Function that writes to a transport, and that is used instead of the transport's
+#: ``write``.
 Writer = Callable[[Any, bytes], None]
 
 _FLUSH_AT: Final = 16 * 1024  # larger writes gain nothing from waiting
 _HOLD: Final = 64 * 1024  # bytes that a peer may send early: about one read
-#: Maximum number of seconds of a turn for deferred connections, see `Turn.later`.
+#: Maximum number of seconds of a turn that deferred connections may take, see
+#: `Turn.later`.
 _LATER_SECONDS: Final = 0.005
-#: Maximum number of networks of proxies that are remembered.
+#: Maximum number of client networks that are remembered as proxies.
 MAX_PROXIES: Final = 1000
 _SWEEP_SECONDS: Final = 1.0  # how precise a time-out is; each connection costs 0.2 us
 
@@ -94,7 +96,8 @@ class Turn:
 
     def _go_on(self) -> None:
         until = self.seconds() + _LATER_SECONDS
-        # Each connection is resumed at most once, because some pause themselves again.
+        # Each connection is resumed at most once, because some connections pause
+        # themselves again.
         for _ in range(len(self._later)):
             connection = self._later.popleft()
             try:
@@ -155,9 +158,9 @@ class HttpConnection(Protocol):
         self._may_half_close = False
         #: Start of the phase whose duration the sweep limits.
         self._since = 0.0
-        #: Owner passed to `limit_turns`, and whether requests of other users may
-        #: follow.
+        #: Owner that was passed to `limit_turns`.
         self._turns_of: Hashable = None
+        #: Whether requests of several users share the connection.
         self._is_shared = False
         #: Whether the turns of the last request have ended, see `end_turns`.
         self._turns_ended = False
@@ -183,11 +186,14 @@ class HttpConnection(Protocol):
         bound_unsent(tcp)
 
     def limit_turns(self, owner: Hashable) -> None:
-        """Limit the work for the peer in a turn to the share of *owner*."""
+        """
+        Handle events of this connection only within *owner*'s share of each turn of the
+        reactor.
+        """
         if owner == self._turns_of and not self._turns_ended:
             return
         if self._turns_of not in (None, owner) and not self._is_shared:
-            # A proxy sends requests of several users on each of its connections.
+            # A proxy sends requests of several users on the same connection.
             self._is_shared = True
             self._turn.proxies[self._network()] = True
         self._turns_of, self._turns_ended = owner, False
@@ -195,11 +201,12 @@ class HttpConnection(Protocol):
 
     def end_turns(self) -> None:
         """
-        End the limit of one request, if requests of several users share the connection.
+        Stop limiting turns by the owner of the last request, if the connection carries
+        requests of several users.
 
-        Otherwise the next request would be limited by the turns of the previous user.
-        The limit remains for a client that is only considered a proxy because another
-        user at its address used one.
+        Otherwise the next request would be limited by the share of the previous user.
+        If the client only counts as a proxy because another user at its address used
+        one, its connection stays limited.
         """
         if self._is_shared and self._turns_of is not None and not self._turns_ended:
             self._turns_ended = True
@@ -217,7 +224,7 @@ class HttpConnection(Protocol):
     # Writing.
 
     def send(self, data: bytes) -> None:
-        """Write *data* together with other writes of this turn."""
+        """Write *data* at the end of this turn, together with other writes."""
         self._pending.append(data)
         self._pending_size += len(data)
         if self._pending_size >= _FLUSH_AT:
@@ -235,7 +242,7 @@ class HttpConnection(Protocol):
         """Write the data that `send` collected."""
         self._scheduled = False
         pending = self._pending
-        # The producer is registered only here, so that a response that is complete at
+        # The producer is registered in `flush`, so that a response that is complete at
         # once need not register it.
         if self._producer is not None and not self._registered and self._open:
             self._registered = True
@@ -288,8 +295,7 @@ class HttpConnection(Protocol):
 
     def close_write(self) -> None:
         """
-        Send pending data and then close the write half, as far as the transport
-        supports it.
+        Send pending data, and then close the write half if the transport supports it.
         """
         self.clear_producer()
         self.flush()
@@ -352,7 +358,7 @@ class HttpConnection(Protocol):
         raise NotImplementedError
 
     def peer_finished(self) -> None:
-        """Handle a peer that closed its half."""
+        """Handle a peer that closed its half of the connection."""
         raise NotImplementedError
 
     def refill(self) -> None:
@@ -368,7 +374,7 @@ class HttpConnection(Protocol):
             self._tcp.pauseProducing()
 
     def resume_reading(self) -> None:
-        """Resume delivery, starting with the held data."""
+        """Resume delivery, beginning with the held data."""
         if self._paused:
             self._paused = False
             self.refill()

@@ -11,7 +11,7 @@ one `bytes`. Request smuggling relies on two parsers that read the same bytes
 differently, so anything unusual is rejected: a bare CR or LF, folding, whitespace
 before a colon, two lengths, any coding but ``chunked``, an absolute target.
 
-A client repeats its header lines, byte for byte, in each request on a connection, and
+In each request on a connection, a client repeats its header lines byte for byte, and
 their parsed form is always the same. So the parsed form is cached by these bytes, until
 the owner of the cache clears it. The request line is parsed each time.
 """
@@ -100,17 +100,17 @@ _INSPECTED: Final = frozenset(
     [b"connection", b"content-length", b"expect", b"transfer-encoding", b"upgrade"]
 )
 
-#: Maximum number of bytes of header lines that are cached: kubectl's have about 400,
-#: with a token of an OpenID provider up to 2,500.
+#: Maximum number of bytes of header lines that are cached: kubectl's header lines have
+#: about 400 bytes, with a token of an OpenID provider up to 2,500.
 MAX_KNOWN: Final = 4096
 
-#: Maximum number of lines that are cut out of a cached head: each takes a quarter of a
-#: KiB, however short it is.  Requests of kubectl and of browsers have five such lines,
-#: behind some proxies ten.
+#: Maximum number of lines that are cut out of a cached head, because each line takes a
+#: quarter of a KiB, however short it is.  Requests of kubectl and of browsers have five
+#: such lines, requests through some proxies have ten.
 MAX_TAKEN: Final = 16
 
 #: Names that Connection must not contain: the next hop would remove these fields, and
-#: decide without them.
+#: then decide without them.
 _PROTECTED: Final = (
     b"accept*",
     b"authorization",
@@ -217,11 +217,11 @@ class HeadNote(Generic[T]):
     """
     The key of one reader's entry in `RequestHead.notes`, and the type of that entry.
 
-    The next head with the same header lines has the entry, too.
+    An entry is also found in later heads with the same header lines.
     """
 
     def read(self, head: RequestHead) -> T | None:
-        """Return the entry of *head*; None if it has none."""
+        """Return the entry of *head*; None if *head* has no entry."""
         return cast("T | None", head.notes.get(self))
 
     def write(self, head: RequestHead, entry: T) -> None:
@@ -345,7 +345,7 @@ class RequestParser:
         ):
             if len(known) >= self._max_known:
                 known.clear()
-            # A reader of this object may change it; the cached one stays unchanged.
+            # The caller may change *head*, so a copy of it is cached.
             known[lines] = head.again(method, target)
         return head
 
@@ -502,8 +502,8 @@ def _usual_response(taken: list[bytes]) -> re.Pattern[bytes]:
     """
     special = _one_of(dict.fromkeys([*_HOP_BY_HOP, *taken]), underscores=False)
     line = rb"\r\n(?!(?i:" + special + rb"):)" + _TOKEN + rb"++:" + _TEXT + rb"*+"
-    # No line matches both this and an optional part, so optional parts match where they
-    # exist, without backtracking.
+    # No line matches both this expression and an optional part, so optional parts match
+    # where they exist, without backtracking.
     lines = rb"((?>(?:" + line + rb")*))"
     # Fields that delimit the response are handled separately, even if they are taken.
     framing = rb"(?!(?i:" + _one_of(_HOP_BY_HOP, underscores=False) + rb"):)"
@@ -588,8 +588,9 @@ def _one_of(names: Iterable[bytes], *, underscores: bool) -> bytes:
     """
     Return an expression for *names*; a star at the end of a name matches anything.
 
-    A common prefix of several names appears only once in it, because nearly all lines
-    match none of the names, and the expression should fail after one or two bytes.
+    The expression contains a common prefix of several names only once, because nearly
+    all lines match none of the names, and the expression should fail after one or two
+    bytes.
     """
     rests: dict[bytes, list[bytes]] = {}
     for name in names:
@@ -637,8 +638,9 @@ def without(fields: bytes, names: frozenset[bytes]) -> bytes:
     """
     Return *fields* without the lines whose lower-case names are in *names*.
 
-    A peer chooses the names, and can send thousands in one head: compiling them into a
-    regular expression would take a tenth of a second and a megabyte each time.
+    No regular expression is used: a peer chooses the names and can send thousands of
+    them in one head, and compiling the names would take a tenth of a second and a
+    megabyte each time.
     """
     return _LINE.sub(lambda line: b"" if line[1].lower() in names else line[0], fields)
 
@@ -677,8 +679,8 @@ def _length_of(values: list[bytes]) -> int:
 
 def _wanted_upgrade(values: list[bytes]) -> bytes:
     """
-    Return the single requested protocol; empty if the request continues without an
-    upgrade.
+    Return the single protocol of a requested upgrade; empty if the request continues
+    without an upgrade.
     """
     if len(values) > 1 or _PROTOCOL.fullmatch(values[0]) is None:
         return b""

@@ -48,7 +48,7 @@ class UpstreamPool:
 
     :param endpoint: returns the endpoint for one new connection; called each time,
         because certificates rotate.
-    :param write: writes to a transport, in place of its ``write``.
+    :param write: writes to a transport; used instead of the transport's ``write``.
     """
 
     def __init__(
@@ -66,7 +66,8 @@ class UpstreamPool:
         self.connections: set[UpstreamConnection] = set()
         self.turn = Turn(clock, self.connections, write, self._swept)
         self._factory = _ConnectionFactory(self)
-        # The most recently used connection is last: it is most likely to be alive.
+        # The most recently used connection is last, because it is most likely to be
+        # alive.
         self._idle: list[UpstreamConnection] = []
         self._waiting: deque[UpstreamRequest] = deque()
         self._attempts: list[Deferred[Any]] = []
@@ -102,8 +103,8 @@ class UpstreamPool:
         """
         Send a request; return the consumer of its body.
 
-        No method of *receiver* is called before this returns, unless the request fails
-        at once.
+        No method of *receiver* is called before this method returns, unless the request
+        fails at once.
 
         :param fields: with ``Host``, but without fields about length or connection.
         :param parser: selects the lines to cut out of the response's head.
@@ -133,7 +134,7 @@ class UpstreamPool:
         return request
 
     def give_up(self, owned: Callable[[ResponseReceiver], bool]) -> None:
-        """Fail the running requests whose receivers are *owned*."""
+        """Fail the running requests for whose receivers *owned* returns True."""
         error = UpstreamError("the client was closed", 503)
         for request in tuple(self._waiting):
             if owned(request.receiver):
@@ -163,7 +164,9 @@ class UpstreamPool:
         self.connections.add(connection)
 
     def retry(self, request: UpstreamRequest) -> None:
-        """Send *request* again, because its connection had been closed before."""
+        """
+        Send *request* again, because the upstream had already closed its connection.
+        """
         if self._closed:
             request.fail(UpstreamError("the client was closed", 503))
             return

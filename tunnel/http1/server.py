@@ -81,31 +81,31 @@ class RequestReceiver(Protocol):
     """
 
     def body_received(self, data: bytes) -> object:
-        """Take bytes of the body, or raw bytes after an upgrade."""
+        """Handle bytes of the body, or raw bytes after an upgrade."""
 
     def body_finished(self, trailers: bytes) -> object:
         """
-        Handle the end of the body, or after an upgrade, of the client's half.
+        Handle the end of the body; after an upgrade, the end of the client's half.
 
         Not called for a request without a body.
         """
 
     def client_gone(self, reason: Exception) -> object:
         """
-        Handle a client that left before `Exchange.finish` or `Exchange.abort`, or after
-        an upgrade before both halves were closed.
+        Handle a client that left: before `Exchange.finish` or `Exchange.abort`, or
+        after an upgrade before both halves were closed.
 
-        Called once, and no other method after it.
+        Called once; no other method is called after it.
         """
 
 
 class Exchange:
     """
-    One request, and the means to respond to it.
+    One request, and the methods to respond to it.
 
-    Blocks are sent unchecked: parse them first if they come from elsewhere. The
-    exchange chooses the framing of the body. After the response is finished or aborted,
-    or the client has left, every method does nothing.
+    Blocks are sent unchecked: parse blocks from other programs first.  The exchange
+    chooses the framing of the body.  After the response is finished or aborted, or the
+    client has left, every method does nothing.
     """
 
     __slots__ = (
@@ -148,7 +148,10 @@ class Exchange:
         return transport.getPeer()
 
     def limit_turns(self, owner: Hashable) -> None:
-        """Limit the work for this client in one turn to the share of *owner*."""
+        """
+        Handle events of this client's connection only within *owner*'s share of each
+        turn of the reactor.
+        """
         self._connection.limit_turns(owner)
 
     @property
@@ -183,8 +186,8 @@ class Exchange:
         head = self.head
         code = block[9:12]
         # If the response is sent before the end of the request, the rest of the request
-        # would be treated as the next one; the same applies to a client that did not
-        # wait for 101.
+        # would be treated as the next request; the same applies to a client that did
+        # not wait for 101.
         keep = (
             head.keep_alive
             and self.complete
@@ -233,7 +236,7 @@ class Exchange:
 
     def finish(self, trailers: bytes = b"") -> None:
         """
-        End the response; after `upgrade`, close this half.
+        End the response; after `upgrade`, close our half of the connection.
 
         :param trailers: fields; they are lost unless the body is chunked.
         """
@@ -353,7 +356,7 @@ class HttpServerFactory(ServerFactory):
     A factory that accepts connections and passes requests to *handler*.
 
     :param parser: selects the lines to cut out of heads; see `RequestParser`.
-    :param write: writes to a transport, in place of its ``write``.
+    :param write: writes to a transport; used instead of the transport's ``write``.
     :param render_error: returns fields and body of the response to a request that is
         rejected before it reaches a handler.
     """
@@ -397,7 +400,10 @@ class HttpServerFactory(ServerFactory):
         return False
 
     def drain(self) -> None:
-        """Close idle connections now, and all others after their current response."""
+        """
+        Close idle connections now, and each other connection after its current
+        response.
+        """
         self.draining = True
         for_each(
             list(self.connections),
@@ -429,15 +435,16 @@ class HttpServerConnection(HttpConnection):
         #: Number of bytes of an incomplete head that were searched for its end; None
         #: between heads.
         self._scanned: int | None = None
-        #: Cached heads of this connection only, because they are secret.
+        #: Cached heads of this connection, which are not shared with other connections,
+        #: because they contain secrets.
         self._known: dict[bytes, RequestHead] = {}
         self._left = 0
         self._decoder = ChunkedDecoder()
         self._exchange: Exchange | None = None
         self._fresh = True
-        #: Whether the client pipelines requests without reading; and the number of
-        #: bytes that the transport held at the last check.
+        #: Whether the client pipelines requests without reading responses.
         self._clogged = False
+        #: Number of bytes that the transport held at the last check.
         self._held: int | None = None
 
     def connectionMade(self) -> None:
@@ -454,9 +461,9 @@ class HttpServerConnection(HttpConnection):
     # Reading.
 
     def feed(self, data: bytes) -> bytes:
-        # The time limit for a head starts with its first byte, for everything else with
-        # the last byte. Bytes after the response do not extend it, because they are
-        # dropped.
+        # The time limit for a head starts with the head's first byte, every other limit
+        # with the last received byte.  Bytes after the response do not extend the
+        # limit, because they are dropped.
         taken = 0
         try:
             while data and not self._paused:
@@ -497,8 +504,8 @@ class HttpServerConnection(HttpConnection):
                     data = left or b""
                     self._body(body, left is not None, decoder.trailers)
                 elif state == _RAW:
-                    # After the response, the server waits for the client, but not
-                    # forever.
+                    # After the response, the server waits for the client, but only for
+                    # a limited time.
                     if self._exchange is None or not self._exchange.finished:
                         self.touched()
                     self._body(data, False)
@@ -512,7 +519,10 @@ class HttpServerConnection(HttpConnection):
         return data
 
     def _take_head(self, data: bytes) -> bytes | None:
-        """Begin an exchange; return what follows the head, or None if it is partial."""
+        """
+        Begin an exchange; return the bytes after the head, or None if the head is
+        incomplete.
+        """
         limits = self.factory.limits
         end = data.find(b"\r\n\r\n", self._scanned)
         if end < 0:
@@ -551,7 +561,7 @@ class HttpServerConnection(HttpConnection):
             self._log.failure("a handler failed to handle a request")
             self._fail()
         else:
-            # After an upgrade, possibly only our half is finished.
+            # After an upgrade, possibly only our half of the connection is finished.
             if not exchange.finished or self._state == _RAW:
                 exchange.receiver = receiver
         return data[end + 4 :]
@@ -654,8 +664,8 @@ class HttpServerConnection(HttpConnection):
         """
         Close so that the client still receives the response.
 
-        Closing with unread bytes makes the kernel send RST, which may overtake the
-        response. So close our half only, and drop the bytes that still arrive.
+        Closing a socket with unread bytes makes the kernel send RST, which may overtake
+        the response.  So close only our half, and drop the bytes that still arrive.
         """
         self._state = _DRAIN
         self._left = _DRAIN_BYTES
@@ -681,7 +691,7 @@ class HttpServerConnection(HttpConnection):
         exchange.respond(status, fields + extra, body)
 
     def _fail(self) -> None:
-        """Respond for a handler that failed."""
+        """Respond with an error, because a handler failed."""
         exchange = self._exchange
         if exchange is None or exchange.finished:
             return

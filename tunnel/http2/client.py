@@ -25,8 +25,8 @@ from tunnel.toolkit.texts import clean
 __all__ = ["CLIENT_LIMITS", "ClientOwner", "Http2ClientConnection", "ResponseReader"]
 
 #: Limits on a server.  A server may send a PING for each of our DATA frames, to measure
-#: throughput.  Windows are large, because responses are.  Servers close connections of
-#: clients that send PINGs often; our PINGs are five minutes apart.
+#: throughput.  Windows are large, because responses are large.  Servers close
+#: connections of clients that send PINGs often, so our PINGs are five minutes apart.
 CLIENT_LIMITS = Http2Limits(
     stream_window=256 * 1024,
     control=Rate(200, 20),
@@ -119,9 +119,9 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
         self, headers: RawHeaders, reader: ResponseReader, end: bool = False
     ) -> Http2Stream:
         """
-        Send a request; only if there is `room`.
+        Send a request; call this method only while `room` is True.
 
-        :param end: whether it has no body.
+        :param end: whether the request has no body.
         """
         if not self.room:
             raise RuntimeError("this connection accepts no more streams")
@@ -164,10 +164,15 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
             self.forget(stream, None)
 
     def _sent_all(self, stream: _ClientStream) -> None:
-        """Note that the request is complete; the response is still to come."""
+        """Record that the request is complete; the response is still to come."""
 
     def forget(self, stream: _ClientStream, reason: TunnelError | None) -> None:
-        """Forget a stream that has ended; with a *reason*, before it was complete."""
+        """
+        Forget a stream that has ended.
+
+        :param reason: why the stream ended before it was complete; None if it was
+            complete.
+        """
         super().forget(stream, reason)
         if self.room:
             self._owner.has_room(self)
@@ -199,7 +204,7 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
         last = event.last_stream_id or 0
         error = StreamReset(ErrorCode.REFUSED, "the server accepts no more calls")
         for stream_id in [one for one in self._streams if one > last]:
-            # The server has not processed them.
+            # The server has not processed these streams.
             self.forget(self._streams[stream_id], error)
         if first:
             self._owner.leaving(self)

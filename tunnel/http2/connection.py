@@ -63,7 +63,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
     _log = Logger()
     transport: Any = None
 
-    #: Name of the other side in logs.
+    #: Name of the other side, for log lines.
     peer_is = "peer"
 
     def __init__(
@@ -82,14 +82,14 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self._ready: OrderedDict[int, _Stream] = OrderedDict()
         #: Streams whose window is exhausted.
         self._blocked: dict[int, _Stream] = {}
-        #: Whether the transport is full, and data that was written to it in the
-        #: meantime.
+        #: Whether the transport is full.
         self._paused = False
+        #: Number of bytes that were written while the transport was full.
         self._unread = 0
         self._closing = False
         self._flushing: IDelayedCall | None = None
         self._last_seen = clock.seconds()
-        #: Reason for streams that have not ended when the connection does.
+        #: Reason for the end of streams that are still open when the connection ends.
         self._why_closed = f"the connection with the {self.peer_is} was closed"
 
     def connectionMade(self) -> None:
@@ -104,7 +104,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
 
     @property
     def closing(self) -> bool:
-        """Whether nothing more is read or sent."""
+        """Whether the connection is closing, so that nothing more is read or sent."""
         return self._closing
 
     @property
@@ -129,7 +129,10 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self._turn()
 
     def _new_at_once(self) -> int | None:
-        """Return how many new streams h2 reads before their events are handled."""
+        """
+        Return the maximum number of new streams that h2 may read before their events
+        are handled; None for no limit.
+        """
         return None
 
     def _received(self, data: bytes) -> None:
@@ -206,7 +209,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         raise NotImplementedError
 
     def consumed(self, stream: _Stream, count: int) -> None:
-        """Note that a reader consumed *count* bytes."""
+        """Record that a reader consumed *count* bytes."""
         if count and not self._closing:
             self._acknowledge(stream.stream_id, count)
             self.flush_soon()
@@ -227,7 +230,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self.flush_soon()
 
     def ready(self, stream: _Stream) -> None:
-        """Note that a stream has data to send."""
+        """Record that a stream has data to send."""
         if not stream.over:
             self._blocked.pop(stream.stream_id, None)
             self._ready.setdefault(stream.stream_id, stream)
@@ -240,7 +243,12 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self.flush_soon()
 
     def forget(self, stream: _Stream, reason: TunnelError | None) -> None:
-        """Forget a stream that has ended; with a *reason*, before it was complete."""
+        """
+        Forget a stream that has ended.
+
+        :param reason: why the stream ended before it was complete; None if it was
+            complete.
+        """
         stream_id = stream.stream_id
         self._streams.pop(stream_id, None)
         self._ready.pop(stream_id, None)
@@ -309,7 +317,11 @@ class Http2Connection(Protocol, Generic[_Stream]):
         raise NotImplementedError
 
     def _unblock(self, stream_id: int | None) -> None:
-        """Continue a stream whose window has room again; None for all streams."""
+        """
+        Continue a stream whose window has room again.
+
+        :param stream_id: the stream; None for all streams.
+        """
         if stream_id:
             stream = self._blocked.pop(stream_id, None)
             if stream is not None:
@@ -372,7 +384,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self._timers.later("ping", timeout, lambda: self._pinged(seen))
 
     def _wants_ping(self) -> bool:
-        """Tell whether a dead peer would matter now."""
+        """Tell whether a dead peer should be detected now."""
         return True
 
     def _pinged(self, seen: float) -> None:
@@ -393,7 +405,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
 
     def go_away(self, last: int, code: ErrorCodes | int, why: str = "") -> None:
         """Send a GOAWAY with the last accepted stream of the peer."""
-        # Written directly, because h2 sends nothing after a GOAWAY.
+        # The frame is written directly, because h2 sends nothing after a GOAWAY.
         self._flush()
         frame = GoAwayFrame(0, last, int(code), why.encode("ascii", "replace"))
         self.transport.write(frame.serialize())
@@ -443,9 +455,9 @@ class Http2Connection(Protocol, Generic[_Stream]):
 
 class _Machine(H2Connection):
     """
-    h2's state machine, which continues after a GOAWAY of the peer.
+    h2's state machine, changed to continue after a GOAWAY of the peer.
 
-    h2 itself accepts and sends nothing from then on. But GOAWAY only means that the
+    h2 itself accepts and sends nothing after a GOAWAY.  But GOAWAY only means that the
     peer accepts and opens no new streams: running streams continue (RFC 9113, 6.8).
     """
 
@@ -478,8 +490,8 @@ def _make_machine(limits: Http2Limits, client_side: bool) -> H2Connection:
 
 def attempt(action: Callable[..., object], *arguments: object) -> None:
     """
-    Call *action*, and ignore h2's refusal: the peer has closed the stream in the
-    meantime.
+    Call *action*, and ignore an error of h2, which means that the peer has closed the
+    stream in the meantime.
     """
     try:
         action(*arguments)

@@ -25,13 +25,15 @@ _DATA, _HEADERS, _RST_STREAM, _WINDOW_UPDATE, _CONTINUATION = 0, 1, 3, 8, 9
 _END_STREAM, _END_HEADERS, _PADDED = 0x1, 0x4, 0x8
 
 #: Maximum number of WINDOW_UPDATE frames that a peer may send for each of our DATA
-#: frames: for the stream and the connection, and twice that for peers that return their
-#: window in small steps.
+#: frames: one for the stream and one for the connection, and twice that number for
+#: peers that return their window in small steps.
 UPDATES_PER_DATA = 4
 
 
 class Flood(Exception):
-    """Raised if the peer exceeds a budget; *code* is the error code to send to it."""
+    """
+    Raised if the peer exceeds a budget; *code* is the error code to send to the peer.
+    """
 
     def __init__(self, code: ErrorCodes, message: str) -> None:
         super().__init__(message)
@@ -49,9 +51,9 @@ class Allowed:
 
     def spend(self) -> None:
         """
-        Take one from the budget.
+        Take one frame from the budget.
 
-        :raises Flood: if the bucket is exhausted.
+        :raises Flood: if the budget is exhausted.
         """
         if not self._bucket.spend(self._seconds()):
             raise Flood(ErrorCodes.ENHANCE_YOUR_CALM, f"too many {self._what}")
@@ -108,12 +110,15 @@ class FloodGuard:
             self._frame(self._skip, header[3], header[4], stream_id)
 
     def opened(self, stream_id: int) -> None:
-        """Note that we opened a stream: the peer may send on it, and reset it once."""
+        """
+        Record that we opened a stream: the peer may send data on it, and may reset it
+        once.
+        """
         self._open.add(stream_id)
         self._resets.earn(1)
 
     def ended(self, stream_id: int) -> None:
-        """Note that a stream has ended: further frames on it are useless."""
+        """Record that a stream has ended: further frames on it are useless."""
         self._open.discard(stream_id)
 
     def data_sent(self) -> None:

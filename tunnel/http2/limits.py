@@ -20,11 +20,13 @@ class Http2Limits:
     """Limits of one connection; the defaults are for a server of calls."""
 
     #: Maximum number of concurrent streams, as with most gRPC servers; announced to the
-    #: peer. Our client opens no more either, even if its server would permit it.
+    #: peer.  Our client does not open more streams either, even if its server would
+    #: permit it.
     streams: int = 100
 
     #: Maximum number of bytes of one header list, counted as in RFC 9113; announced to
-    #: the peer.  A token has 300, all other fields together are below 1 KiB.
+    #: the peer.  A token has 300 bytes, and all other fields together have less than 1
+    #: KiB.
     header_list: int = 16 * 1024
 
     #: Maximum number of bytes of one header block as it arrives, including CONTINUATION
@@ -48,8 +50,8 @@ class Http2Limits:
         """
         return self.stream_window * (self.streams + 1)
 
-    #: Maximum number of bytes that wait on one stream for the peer; then the producer
-    #: is paused.
+    #: Maximum number of bytes that wait on one stream for the peer; above it, the
+    #: producer is paused.
     outgoing: int = 64 * 1024
 
     #: Rate of PING, SETTINGS, PRIORITY, unknown frames and frames without content: a
@@ -64,7 +66,8 @@ class Http2Limits:
     window_updates: Rate = Rate(1000, 50)
 
     #: Rate of streams that the peer resets.  When a server is slow, all calls of a
-    #: client may reach their deadline at the same time, and so may the next ones.
+    #: client may reach their deadline at the same time, and so may the calls that
+    #: follow.
     resets: Rate = Rate(300, 20)
 
     #: Rate of streams that a server refuses, because the token or the method is
@@ -88,12 +91,12 @@ class Http2Limits:
     #: without one occupies a place that another client may need.
     unproven: float = 60.0
 
-    #: Seconds of silence after which we send a PING, and within which a response has to
-    #: arrive: load balancers forget connections after 60 s.
+    #: Seconds of silence after which we send a PING, and also the maximum number of
+    #: seconds until its response: load balancers forget connections after 60 s.
     ping_after: float = 50.0
     ping_timeout: float = 20.0
 
-    #: Fraction of a connection's age by which ages vary up and down, so that
+    #: Maximum variation of a connection's age, as a fraction of the age, so that
     #: connections that were opened together do not end together.
     age_jitter: float = 0.1
 
@@ -102,6 +105,6 @@ class Http2Limits:
     age_grace: float = 0.5
 
     #: Seconds between the first GOAWAY, after which calls are still accepted, and the
-    #: second: streams that the client opened before it read the first one arrive in
-    #: between.
+    #: second GOAWAY.  Streams that the client opened before it read the first GOAWAY
+    #: arrive in this time.
     goaway: float = 1.0

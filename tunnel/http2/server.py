@@ -69,8 +69,7 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         #: Id of the last stream that is served; None until it was announced to the
         #: client.
         self._last_stream: int | None = None
-        #: Streams that are complete, or have ended again, within the data that has just
-        #: arrived.
+        #: Streams that were completed or ended again by the data that has just arrived.
         self._whole: set[int | None] = set()
         self._dead: set[int | None] = set()
 
@@ -139,7 +138,8 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
 
     def _sent_all(self, stream: Http2Stream) -> None:
         """
-        End a complete response; a client that still sends can stop (RFC 9113, 8.1).
+        End a complete response; a client that still sends its request can stop (RFC
+        9113, 8.1).
         """
         self.forget(stream, None)
         if stream.receiving:

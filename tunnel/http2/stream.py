@@ -33,7 +33,7 @@ class StreamOwner(Protocol):
     limits: Http2Limits
 
     def ready(self, stream: Any) -> None:
-        """Note that data waits to be sent."""
+        """Record that data waits to be sent."""
 
     def reset(self, stream: Any, code: ErrorCodes) -> None: ...
 
@@ -94,8 +94,8 @@ class Http2Stream:
 
     def pauseProducing(self) -> None:
         """
-        Pause; received data is still delivered, but the peer may send no more than the
-        window.
+        Pause: received data is still delivered, but the peer may send at most one
+        window of further data.
         """
         self.paused = True
 
@@ -130,7 +130,8 @@ class Http2Stream:
 
     def take(self, count: int) -> bytes:
         """
-        Return the next bytes to send; the producer resumes when half of them are gone.
+        Return the next bytes to send; the producer resumes when half of the waiting
+        bytes are gone.
         """
         data = bytes(self._out[:count])
         del self._out[:count]
@@ -144,7 +145,12 @@ class Http2Stream:
         return data
 
     def closed(self, reason: TunnelError | None) -> None:
-        """End the stream; with a *reason*, before it was complete."""
+        """
+        End the stream.
+
+        :param reason: why the stream ended before it was complete; None if it was
+            complete.
+        """
         self.over = True
         self._out.clear()
         reader, self.reader = self.reader, None

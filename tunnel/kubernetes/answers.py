@@ -30,20 +30,22 @@ HOP = "agent -> API server: "
 #: thousand pods is about as large; larger lists are requested in pages, or watched.
 MAX_BODY = 16 * 1024 * 1024
 
-#: Maximum number of bytes of lines that wait to be read; then the API server is paused.
+#: Maximum number of bytes of lines that wait to be read; above it, the API server is
+#: paused.
 MAX_WAITING = 1024 * 1024
 
 #: Maximum number of bytes of one line: etcd accepts objects of 1.5 MiB, and API servers
-#: requests of 3 MiB.
+#: accept requests of 3 MiB.
 MAX_LINE = 8 * 1024 * 1024
 
-#: Maximum number of nesting levels of an object.  API servers accept ten thousand, but
-#: copying an object in Python takes two frames for each level, of about a thousand
-#: frames in total.  Definitions of kinds have sixty levels.
+#: Maximum number of nesting levels of an object.  API servers accept ten thousand
+#: levels, but copying an object in Python takes two stack frames for each level, and
+#: Python permits about a thousand frames in total.  Definitions of kinds have sixty
+#: levels.
 MAX_DEPTH = 200
 
-#: Maximum number of characters of an error message of the API server, which may quote
-#: megabytes of an object, and is copied into logs, annotations and errors.
+#: Maximum number of characters of an error message from the API server: such a message
+#: may quote megabytes of an object, and is copied into logs, annotations and errors.
 MAX_MESSAGE = 4000
 
 _STATUSES = {
@@ -64,7 +66,7 @@ _STATUSES = {
 
 
 #: Prefixes with which the API server reports, as its own failure (500), that a manifest
-#: does not match its kind: unknown fields, a number for a text, invalid base64.
+#: does not match its kind: unknown fields, a number instead of text, invalid base64.
 #: Source: apimachinery, pkg/util/managedfields/internal/structuredmerge.go.
 _UNFIT = ("failed to create typed patch object (", "failed to convert new object (")
 
@@ -74,10 +76,10 @@ _NO_STORAGE = "etcdserver: "
 
 def object_in(response: KubernetesResponse) -> Any:
     """
-    Return the object in a response; None if it is not JSON.
+    Return the object in a response; None if the response is not JSON.
 
-    :raises CallError: the API server refused, with its message; FAILED_PRECONDITION:
-        the object is nested too deeply.
+    :raises CallError: if the API server refused the request, with its message;
+        FAILED_PRECONDITION if the object is nested too deeply.
     """
     found, deep = None, False
     try:
@@ -95,9 +97,11 @@ def object_in(response: KubernetesResponse) -> Any:
 
 def shallow(found: Any) -> Any:
     """
-    Check that an object can be copied and compared, level by level, and return it.
+    Check that an object is nested so little that it can be copied and compared, and
+    return the object.
 
-    :raises CallError: FAILED_PRECONDITION, it has more than `MAX_DEPTH` levels.
+    :raises CallError: FAILED_PRECONDITION if the object has more than `MAX_DEPTH`
+        levels.
     """
     level = [found]
     for _ in range(MAX_DEPTH):
@@ -234,10 +238,10 @@ class AnswerLines:
 
     async def next(self) -> bytes | None:
         """
-        Return the next line without its end; None after the last one.
+        Return the next line without its end; None after the last line.
 
-        :raises UpstreamError: the connection broke.
-        :raises CallError: RESOURCE_EXHAUSTED, a line beyond `MAX_LINE`.
+        :raises UpstreamError: if the connection broke.
+        :raises CallError: RESOURCE_EXHAUSTED if a line is longer than `MAX_LINE`.
         """
         while not self._lines and not self._ended:
             self._reader = Deferred()

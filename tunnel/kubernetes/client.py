@@ -85,8 +85,9 @@ class KubernetesClients:
 
     :param cluster: the API server, and agentk's credential for it.
     :param pool: the connections to the API server; the creator of the pool closes it.
-    :param jitter: a factor between 0 and 1, for pauses and for the duration of watches.
-    :param own_namespace: agentk's own namespace; None if it has none.
+    :param jitter: returns a number between 0 and 1, for pauses and for the duration of
+        watches.
+    :param own_namespace: agentk's own namespace; None if agentk has no namespace.
     """
 
     def __init__(
@@ -112,8 +113,8 @@ class KubernetesClients:
         """
         Return a client with the permissions of *access* only.
 
-        :raises CallError: PERMISSION_DENIED, *access* is None: the caller is unknown,
-            or the server half did not forward it.
+        :raises CallError: PERMISSION_DENIED if *access* is None: the caller is unknown,
+            or the server half did not forward the access.
         """
         if access is None:
             raise CallError(
@@ -180,8 +181,8 @@ class KubernetesClient:
         Return method, target and fields of a permitted request.
 
         :raises ValueError: if the request is invalid.
-        :raises CallError: PERMISSION_DENIED, the access does not permit it, or agentk's
-            own namespace is protected.
+        :raises CallError: PERMISSION_DENIED if the access does not permit the request,
+            or if agentk's own namespace is protected from it.
         """
         if _TARGET.fullmatch(path) is None:
             raise ValueError(f"{path[:200]!r} is not a path; percent-encode its parts")

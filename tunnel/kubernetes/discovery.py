@@ -80,7 +80,9 @@ def parse_resources(answer: Any) -> Iterator[KubernetesResource]:
 
 @attrs.define(eq=False)
 class Discovery:
-    """A cache of an API server's resources, kept until a resource is missing in it."""
+    """
+    A cache of an API server's resources, which is read again if a resource is missing.
+    """
 
     _seconds: Callable[[], float]
     _known: dict[tuple[str, str], KubernetesResource] = attrs.field(factory=dict)
@@ -95,7 +97,8 @@ class Discovery:
         """
         Return a kind; None if the API server must be queried.
 
-        :raises CallError: NOT_FOUND, the API server was queried a moment ago.
+        :raises CallError: NOT_FOUND if the API server was queried a moment ago, and
+            does not have this kind.
         """
         found = self._known.get((api_version, kind))
         if found is None and self._seconds() - self._looked_at < MISSING_SECONDS:

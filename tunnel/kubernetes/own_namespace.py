@@ -2,9 +2,9 @@
 Protection of agentk's own namespace against requests with agentk's own permissions.
 
 The namespace contains the agent's token, orders, kept states and inventories.  agentk
-needs permissions there that clients must not get through it: these records decide what
-agentk applies, and a program that runs there can use agentk's token. In other
-namespaces, the permissions of agentk's account apply unchanged.
+needs permissions in its namespace that clients must not get through agentk: the records
+decide what agentk applies, and a program that runs in the namespace can use agentk's
+token.  In other namespaces, the permissions of agentk's account apply unchanged.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ class OwnNamespace:
     The namespace of one agentk, and the requests that are refused in it.
 
     :param name: the namespace of the Lease and the records.
-    :param is_closed: whether agentk runs in the namespace.  If it runs outside of the
-        cluster, `name` may be the namespace of any other program, and is closed when a
-        module keeps records there.
+    :param is_closed: whether to refuse requests from the start: True if agentk runs in
+        the namespace.  If agentk runs outside of the cluster, *name* may be the
+        namespace of any other program, and is closed only when a module keeps records
+        there.
     :param may_close: whether to protect the namespace; the operator may disable it.
     """
 
@@ -106,7 +107,8 @@ class OwnNamespace:
         Exclude the Secrets of the own namespace from a list or watch of all Secrets.
         """
         path, _, query = target.partition(b"?")
-        # Our selector is first, so that no earlier text can absorb it.
+        # Our selector comes first, so that it cannot become a part of a malformed
+        # selector of the client.
         selector = b"metadata.namespace!=" + self.name.encode()
         if asked := query_value(query, _SELECTOR):
             selector += b"," + asked
@@ -121,8 +123,8 @@ class OwnNamespace:
 
 def _readings(method: bytes, target: bytes) -> Iterator[tuple[RequestInfo, bytes]]:
     """
-    Yield the interpretations of a request: the API server's, and that of a server in
-    front of it.
+    Yield the possible interpretations of a request: by the API server, and by a server
+    in front of it.
     """
     yield request_info(method, target), target
     raw, mark, query = target.partition(b"?")

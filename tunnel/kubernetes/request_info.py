@@ -55,8 +55,8 @@ class RequestInfo:
     Texts are decoded as UTF-8, with U+FFFD for invalid bytes.
     """
 
-    #: ``get``, ``list``, ``watch``, ``create``, …; for non-resource requests the method
-    #: in lower case; empty for a method that resources do not support.
+    #: ``get``, ``list``, ``watch``, ``create``, …; for non-resource requests, the
+    #: method in lower case; empty for a method that resources do not support.
     verb: str
     #: The decoded path, without the query.
     path: str
@@ -141,14 +141,19 @@ def _values(query: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def query_value(query: bytes, name: bytes) -> bytes | None:
-    """Return the first value of *name* in a query; None if there is none."""
+    """
+    Return the first value of *name* in a query; None if the query does not contain
+    *name*.
+    """
     return next((value for key, value in _values(query) if key == name), None)
 
 
 def query_flag(query: bytes, name: bytes) -> bool:
     """
-    Tell whether the query sets *name*: only ``false`` and ``0`` as the first value do
-    not (Convert_Slice_string_To_bool in k8s.io/apimachinery).
+    Tell whether the query sets *name*.
+
+    Any first value except ``false`` and ``0`` does so (Convert_Slice_string_To_bool in
+    k8s.io/apimachinery).
     """
     value = query_value(query, name)
     return value is not None and value.lower() not in (b"false", b"0")
@@ -160,8 +165,8 @@ _NUMBER: Final = re.compile(rb"[+-]?[0-9]+")
 
 def _selected_name(query: bytes) -> str:
     """
-    Return the name that the ``fieldSelector`` of a list selects; empty if it selects
-    none.
+    Return the name that the ``fieldSelector`` of a list selects; empty if it does not
+    select a name.
     """
     selector = query_value(query, b"fieldSelector")
     if not selector:
@@ -204,11 +209,11 @@ def escapes_root(path: bytes) -> bool:
     """
     Tell whether a server could resolve *path* to a place above its root.
 
-    On some servers, other clusters are there.  Servers differ in what they read as a
-    slash, so ``..`` counts after any spelling of a slash, but only a real slash adds a
-    level.
+    On some servers, other clusters are above the root.  Servers differ in what they
+    read as a slash, so ``..`` counts after any spelling of a slash, but only a real
+    slash adds a level.
     """
-    # Dots are rare, so the detailed check is, too.
+    # Dots are rare in paths, so the detailed check is rarely needed.
     if b".." not in path and b"%2" not in path:
         return False
     depth = 0
@@ -226,7 +231,7 @@ def escapes_root(path: bytes) -> bool:
 
 
 class Lasts(Enum):
-    """The reason why a response may continue until one side ends it."""
+    """Reason why a response may continue until one side ends it."""
 
     #: The response ends as soon as the API server has responded.
     NO = 0
@@ -259,7 +264,7 @@ def lasts(method: bytes, target: bytes) -> Lasts:
 
 _READING_VERBS: Final = frozenset({"get", "list", "watch"})
 
-#: Subresources that can be read without effects.  Others run programs, open
+#: Subresources that can be read without effects.  Other subresources run programs, open
 #: connections, or belong to servers whose GET may have effects.
 _READABLE: Final = frozenset({"", "log", "status", "scale"})
 
@@ -284,9 +289,10 @@ def only_reads(method: bytes, target: bytes, upgrade: bool = False) -> bool:
     """
     Tell whether a request certainly changes nothing.
 
-    Only these requests are known to be harmless: get, list and watch of resources and
-    of their subresources log, status and scale; discovery, OpenAPI, version and health;
-    and reviews of the client's own permissions.  Only a watch may be upgraded.
+    Only the following requests are known to change nothing: get, list and watch of
+    resources and of their subresources log, status and scale; requests for discovery,
+    OpenAPI, version and health; and reviews of the client's own permissions.  Only a
+    watch may be upgraded.
 
     :param target: as in `request_info`.
     :param upgrade: whether the client requests an upgrade to another protocol.
@@ -319,7 +325,8 @@ def why_refused(
     access: Access, method: bytes, target: bytes, upgrade: bool = False
 ) -> str | None:
     """
-    Return why *access*, which is read-only, does not permit a request; None if it does.
+    Return why *access*, which is read-only, does not permit a request; None if *access*
+    permits it.
 
     :param target: as in `request_info`; *upgrade* as in `only_reads`.
     """

@@ -46,17 +46,19 @@ PAGE = 500
 #: so that watches that began together do not restart together (as in client-go).
 LASTS = 300.0
 
-#: Additional seconds after which a connection that should have ended by itself is cut.
+#: Seconds after the planned end of a request after which its connection is cut.
 LATE = 30.0
 
-#: Seconds before the planned end of a request from which its end is not early any more.
+#: Seconds before the planned end of a request from which an end does not count as
+#: early.
 EARLY = 5.0
 
 #: First and longest pause between attempts, in seconds.
 RETRY_FIRST, RETRY_MOST = 0.5, 30.0
 
-#: Seconds without an event before the end of the initial objects after which the
-#: objects are listed instead, because some aggregated API servers ignore the parameter.
+#: Maximum number of seconds without an event while initial objects are streamed; after
+#: that, the objects are listed instead, because some aggregated API servers ignore the
+#: parameter that requests the end marker.
 MARKER_SECONDS = 10.0
 
 #: Seconds of internal errors after which the watch reads all objects again.
@@ -90,7 +92,8 @@ class InitialEvents:
     """
     API groups of one API server that do not stream initial objects.
 
-    Aggregated API servers serve groups of their own, and may be older.
+    Aggregated API servers serve groups of their own, and may be older than the API
+    server.
     """
 
     _log = Logger()
@@ -103,7 +106,7 @@ class InitialEvents:
         return group not in self._without
 
     def refuse(self, group: str) -> None:
-        """Note that a group does not stream initial objects."""
+        """Record that a group does not stream initial objects."""
         if group not in self._without:
             self._without.add(group)
             self._log.info(
@@ -147,7 +150,7 @@ class WatchRequests:
 @attrs.frozen
 class _Change:
     """
-    One event of a request.
+    One event in the response to a request.
 
     :ivar is_marker: whether the event ends the initial objects.
     """
@@ -162,7 +165,7 @@ class _Progress:
     Position and state of a watch.
 
     :ivar version: the version from which to continue; empty to begin with all objects.
-    :ivar known: the last version, which streamed objects must not precede.
+    :ivar known: the last known version; streamed objects must not be older.
     :ivar lists: whether this watch lists all objects.
     :ivar broke: whether a request failed, or did not end by itself, and no event
         arrived since.
@@ -182,7 +185,7 @@ class _Progress:
         self.broke, self.internal_since = False, None
 
     def came_to(self, version: str) -> None:
-        """Continue from a version."""
+        """Continue from *version*."""
         self.version = self.known = version
         self.broke, self.internal_since = False, None
 
@@ -260,17 +263,17 @@ def _note_error(progress: _Progress, error: CallError, now: float) -> None:
 
 async def _check_version(requests: WatchRequests, progress: _Progress) -> None:
     """
-    Restart the watch if versions have decreased, because etcd was restored from a
-    backup.
+    Restart the watch if the API server's versions have decreased, because etcd was
+    restored from a backup.
 
     The API server would accept the higher version, and send nothing until its own
-    versions have passed it.
+    versions have become higher than that.
     """
     newest = await requests.newest()
     try:
         went_back = int(newest) < int(progress.version)
     except ValueError:
-        # Aggregated API servers may have other versions, which cannot be compared.
+        # Aggregated API servers may use versions that cannot be compared.
         return
     if went_back:
         progress.begin_again()
@@ -281,8 +284,8 @@ class _Request:
     """
     One request of a watch.
 
-    :ivar streams: whether it begins with all objects.
-    :ivar seconds: its planned duration.
+    :ivar streams: whether the response begins with all objects.
+    :ivar seconds: the planned duration of the request.
     """
 
     _requests: WatchRequests
@@ -348,8 +351,8 @@ class _Request:
                     self._progress.came_to(version)
                     yield WatchEvent(WatchEventType.SYNCED, None, version)
                 elif change.event.type in _NEVER_INITIAL:
-                    # The API server ignores the parameter, and never ends the initial
-                    # objects.
+                    # The API server ignores the parameter that requests the marker, and
+                    # never ends the initial objects.
                     self._refuse()
                     break
                 elif change.event.type is not WatchEventType.BOOKMARK:
@@ -366,9 +369,11 @@ class _Request:
             if lines.status == 422:
                 self._refuse()
             elif refused:
-                # The selector may be invalid: a list shows whether it is.
+                # The selector may be invalid; a list of the objects will show whether
+                # it is invalid.
                 self.refused = self._progress.lists = True
-            # The next attempt may begin at any version, and is another request.
+            # The next attempt may begin at any version, and so differs from this
+            # request.
             self._progress.begin_again()
         finally:
             self._end_of_initial()
@@ -383,7 +388,7 @@ class _Request:
         self._marker_call = None
 
     def _await_marker(self) -> None:
-        """List the objects instead if no event arrives for some time."""
+        """List the objects if no event arrives for some time."""
         since = self._waits_since
         now = self._clock.seconds()
         silent = 0.0 if since is None else now - since
@@ -438,8 +443,8 @@ def _change_in(line: bytes, status: int) -> _Change | None:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CallError(Status.UNAVAILABLE, "API server: a malformed event") from None
     except RecursionError:
-        # Otherwise the watch would read this object from here again and again.  It is
-        # skipped, and all other objects are reported.
+        # An exception would make the watch read this object again and again.  The
+        # object is skipped, and all other objects are reported.
         return None
     return _Change(
         WatchEvent(kind, None if is_bookmark else changed, version), is_marker

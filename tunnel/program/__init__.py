@@ -2,12 +2,12 @@
 Common parts of the programs kas and agentk.
 
     command.py      the commands ``kas`` and ``agentk``
-    maker.py        both as plugins of twistd
-    reactor.py      the reactor that both run in
+    maker.py        both programs as plugins of twistd
+    reactor.py      the reactor of both programs
     options.py      common options
     runtime.py      clock, randomness, metrics and others that most parts use
     parts.py        parts: started in order, drained by phases, stopped in reverse
-    service.py      a program of such parts, as a service of twistd
+    service.py      a program that consists of parts, as a service of twistd
     startup.py      startup errors, signals
     tuning.py       the process: memory, clock
     logs.py         the log: text, JSON lines, levels

@@ -40,8 +40,8 @@ def _run(name: str) -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of the help, such as `head`, has left; Python would fail when it
-        # flushes standard output again.
+        # The reader of the help, such as `head`, has left; if Python flushed standard
+        # output again, it would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(1)
     except usage.error as error:

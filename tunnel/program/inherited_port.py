@@ -1,8 +1,8 @@
 """
 A port on an existing socket, on which other processes also accept connections.
 
-Twisted can adopt such a socket (`IReactorSocket.adoptStreamPort`), but its port does
-not suit a shared socket: it accepts a hundred connections at a time, so that one
+Twisted can adopt such a socket (`IReactorSocket.adoptStreamPort`), but Twisted's port
+does not suit a shared socket: it accepts a hundred connections at a time, so that one
 process gets all of them, and it removes the path of a Unix socket when it stops.
 """
 
@@ -28,11 +28,12 @@ from zope.interface import implementer
 
 __all__ = ["InheritedPort"]
 
-#: Errors of a process or machine without room for another connection; other processes
-#: on the same socket may have room.
+#: Errors that a process or machine without room for another connection causes; other
+#: processes on the same socket may have room.
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-#: Errors of a connection before it was accepted, which Linux reports from `accept`.
+#: Errors that Linux reports from `accept` if a connection failed before it was
+#: accepted.
 _PENDING = (
     errno.ENETDOWN,
     errno.EPROTO,
@@ -115,10 +116,10 @@ class InheritedPort(FileDescriptor):
                     accepted.fileno(), accepted.family, self._factory
                 )
             except OSError as error:
-                # An exception here would end the port. Either the client reset the
-                # connection, so that it has no address any more; or Twisted had no
-                # descriptor for its copy: this connection is lost, and the next ones go
-                # to other processes.
+                # An exception in this method would end the port. Either the client
+                # reset the connection, so that it has no address any more; or Twisted
+                # had no descriptor for its copy: this connection is lost, and the next
+                # ones go to other processes.
                 if error.errno in _FULL:
                     self._rest(error)
                     return

@@ -39,15 +39,16 @@ EXPIRY_INTERVAL = 86_400.0
 @attrs.define(eq=False)
 class Listening(Part):
     """
-    Opens ports, and closes all of them at the end.
+    Part that opens ports, and closes all of them at the end.
 
     :ivar development: the certificate and key for ``development_certificate: true``.
-    :ivar program: its name, for messages.
+    :ivar program: the name of the program, for messages.
     :ivar now: returns the time of day.
     :ivar handed: open sockets that are shared with other processes, by the section that
         configures the listener.
-    :ivar ending: whether ports that close are not opened again: clients are refused
-        when all processes that share a socket have closed it.
+    :ivar ending: whether the program is stopping, so that ports that close are not
+        opened again.  When all processes that share a socket have closed it, clients
+        are refused.
     """
 
     reactor: Any
@@ -67,9 +68,9 @@ class Listening(Part):
     _ports: dict[IListeningPort, Opened] = attrs.Factory(dict)
     #: Inherited descriptors, by the ports that accept from them.
     _descriptors: dict[IListeningPort, int] = attrs.Factory(dict)
-    #: Unix sockets by their ports, and all sockets that are reserved for other
-    #: processes.
+    #: Unix sockets that were opened here, by their ports.
     _sockets: dict[IListeningPort, ListeningSocket] = attrs.Factory(dict)
+    #: Sockets that are reserved for other processes.
     _reserved: list[ListeningSocket] = attrs.Factory(list)
     _dates: LoopingCall | None = None
     _log = Logger()
@@ -90,7 +91,7 @@ class Listening(Part):
         """
         Open a port for *what*, and listen on it.
 
-        :param listen: a section, or a Twisted endpoint string.
+        :param listen: a `Listen` section, or a Twisted endpoint string.
         :param setting: the setting of the address, for errors.
         :param room: returns the number of connections that may be in a TLS handshake
             now.
@@ -278,7 +279,7 @@ class Listening(Part):
             os.close(self._descriptors.pop(port))
 
     def drain(self, phase: Phase) -> None:
-        """Note that draining has begun; see `ending`."""
+        """Record that draining has begun; see `ending`."""
         if phase is Phase.READINESS:
             self.ending = True
 

@@ -2,8 +2,9 @@
 A writer of log lines that never blocks the reactor.
 
 A pipe whose reader stalls, a stopped terminal, or a hanging disk block a program that
-writes to them. So lines go through a queue of limited size to a separate thread; lines
-that do not fit are dropped and counted, and a later line contains their number.
+writes to them. So lines go through a queue of limited size to a separate thread. Lines
+that do not fit into the queue are dropped and counted, and a later line contains their
+number.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ __all__ = ["MAX_QUEUED", "FileSink", "LogWriter", "Sink", "StreamSink"]
 #: more than an incident causes in a second; agentk must need little memory.
 MAX_QUEUED = 512 * 1024
 
-#: Maximum number of seconds for which the end of the process waits for a blocked
-#: reader.
+#: Maximum number of seconds that the end of the process waits for a blocked reader.
 LAST_WORDS = 1.0
 
 
@@ -41,7 +41,7 @@ class Sink(Protocol):
         """
 
     def reopen(self) -> None:
-        """Open the file again, because another file may have its name now."""
+        """Open the path again, because it may name another file now."""
 
     def rotate(self) -> None:
         """Rename the file, and start a new one."""
@@ -49,9 +49,9 @@ class Sink(Protocol):
 
 class StreamSink:
     """
-    A file descriptor that was open at the start, such as standard output.
+    Sink for a file descriptor that was open at the start, such as standard output.
 
-    After an incomplete write, the next one begins on a new line.
+    After an incomplete write, the next write begins on a new line.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -68,7 +68,8 @@ class StreamSink:
                 try:
                     rest = rest[os.write(self._descriptor, rest) :]
                 except BlockingIOError:
-                    # Another process that shares it has made it non-blocking.
+                    # Another process that shares the descriptor has made it
+                    # non-blocking.
                     select.select([], [self._descriptor], [])
         finally:
             written = len(data) - len(rest)
@@ -95,10 +96,10 @@ class StreamSink:
 
 class FileSink(StreamSink):
     """
-    A log file.
+    Sink for a log file.
 
-    :param rotate_at: bytes after which it is renamed as by twistd: to ``kas.log.1``,
-        while the file with that name becomes ``kas.log.2``.
+    :param rotate_at: size in bytes at which the file is renamed, as by twistd: to
+        ``kas.log.1``, while the file with that name becomes ``kas.log.2``.
     :raises OSError: if the file cannot be opened.
     """
 
@@ -131,7 +132,7 @@ class FileSink(StreamSink):
         """
         Open the path again, after `logrotate` has moved the file.
 
-        :raises OSError: the old one stays in use.
+        :raises OSError: if the path cannot be opened; the moved file stays in use.
         """
         old, self._descriptor = self._descriptor, self._open()
         os.close(old)
@@ -156,7 +157,7 @@ class FileSink(StreamSink):
 
 
 def _ends_within_line(path: Path) -> bool:
-    """Tell whether the last line of a file is incomplete, if that can be determined."""
+    """Tell whether the last line of a file is incomplete; False if that is unknown."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return False
@@ -173,8 +174,8 @@ class LogWriter:
     """
     A queue of lines, and after `start` a thread that empties it.
 
-    Before that, lines are written at once: twistd forks when it becomes a daemon, and
-    threads do not survive that.
+    Before `start`, lines are written at once, because twistd forks when it becomes a
+    daemon, and threads do not survive a fork.
 
     :param note: returns a line with the number of dropped lines.
     """
@@ -194,8 +195,9 @@ class LogWriter:
 
     def start(self) -> None:
         """
-        Start the thread: from now on no caller waits for the sink. Repeating it does
-        nothing.
+        Start the thread, so that from now on no caller waits for the sink.
+
+        Repeated calls do nothing.
         """
         if self._thread is None:
             self._thread = threading.Thread(
@@ -206,7 +208,7 @@ class LogWriter:
             atexit.register(self.last_words)
 
     def write(self, line: str) -> None:
-        """Write *line*, or drop it; it ends with a line feed."""
+        """Write *line*, which ends with a line feed; if the queue is full, drop it."""
         if self._thread is None:
             self._put(line)
             return
@@ -230,7 +232,8 @@ class LogWriter:
 
     def last_words(self) -> None:
         """
-        Wait until each line is written from now on, because the process ends soon.
+        From now on, wait after each line until it is written, because the process ends
+        soon.
 
         All these waits together take at most `LAST_WORDS` seconds.
         """
@@ -239,7 +242,9 @@ class LogWriter:
         self.flush()
 
     def flush(self) -> None:
-        """Wait until everything is written, within the rest of `LAST_WORDS`."""
+        """
+        Wait until every queued line is written, for at most the rest of `LAST_WORDS`.
+        """
         with self._changed:
             done = self._changed.wait_for(
                 lambda: not self._queue and not self._busy, self._patience
@@ -293,8 +298,8 @@ class LogWriter:
         try:
             self._sink.write(line.encode("utf-8", "replace"))
         except (OSError, ValueError):
-            # A full disk, a pipe without a reader, or a file that could not be
-            # reopened: errors of the log itself cannot be logged.
+            # The disk is full, a pipe has no reader, or a file could not be reopened:
+            # errors of the log itself cannot be logged.
             return False
         return True
 

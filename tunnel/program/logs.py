@@ -51,7 +51,8 @@ def json_line(event: LogEvent) -> str:
     """
     Return one event as one flat JSON object: time, level, logger, message, fields.
 
-    It contains only fields with plain values; texts of objects are not a stable format.
+    The object contains only fields with plain values, because the texts of other values
+    are not a stable format.
     """
     line: dict[str, Any] = {
         "time": datetime.fromtimestamp(event.get("log_time", 0.0), UTC).isoformat(),
@@ -79,7 +80,7 @@ def _fields(event: LogEvent) -> Mapping[str, Any]:
 
 @implementer(ILogObserver)
 class Lines:
-    """Formats events, and passes them to the writer."""
+    """Formatter of events, which passes the lines to the writer."""
 
     def __init__(
         self,
@@ -100,8 +101,8 @@ class Lines:
 
 def _in_our_words(event: LogEvent) -> LogEvent | None:
     """
-    Return Twisted's own messages without full stops, and omit messages about its
-    factories.
+    Return *event*; remove the full stop from Twisted's own messages, and return None
+    for messages about its factories.
     """
     namespace = str(event.get("log_namespace", ""))
     if namespace != "log_legacy" and not namespace.startswith("twisted."):
@@ -185,8 +186,9 @@ class LoggingService:
 
     log_observer: ILogObserver | None = None
     log_writer: LogWriter | None = None
-    #: ``text`` or ``json``, and whether the log goes to our standard output.
+    #: ``text`` or ``json``.
     log_format = "text"
+    #: Whether the log goes to our standard output.
     log_is_output = True
     #: Fields of every line.
     log_fields: Mapping[str, str | int] = MappingProxyType({})
@@ -214,7 +216,7 @@ class LoggingService:
             return
         file = options.get("logfile")
         if file == "-" or (options.get("nodaemon") and not file):
-            # None if the program was started with it closed.
+            # The value is None if standard output was closed when the program started.
             out = sys.stdout
             sink: Sink = StreamSink(_descriptor(out))
             if kind == "auto":
@@ -269,7 +271,7 @@ class LoggingService:
         return 0 if self.log_writer is None else self.log_writer.dropped
 
     def setServiceParent(self, parent: Any) -> None:
-        """Receive the application from twistd."""
+        """Set the log observer of the application, which twistd passes as *parent*."""
         if self.log_observer is not None and isinstance(parent, Componentized):
             parent.setComponent(ILogObserver, self.log_observer)
         super().setServiceParent(parent)  # type: ignore[misc]

@@ -12,7 +12,10 @@ __all__ = ["ProgramMaker"]
 
 
 class ProgramMaker(ServiceMaker):
-    """Creates kas or agentk, with our reactor unless another one was chosen."""
+    """
+    Maker of the service of kas or agentk, with our reactor unless another one was
+    chosen.
+    """
 
     def __init__(self, name: str, description: str) -> None:
         super().__init__(  # type: ignore[no-untyped-call]
@@ -21,7 +24,10 @@ class ProgramMaker(ServiceMaker):
 
     @property
     def options(self) -> Any:
-        """Return its options; twistd calls this after it has parsed its own."""
+        """
+        Return the program's options; twistd calls this method after it has parsed its
+        own options.
+        """
         # The reactor is installed first, because many imports of a program install the
         # default reactor.
         if "twisted.internet.reactor" not in sys.modules and hasattr(select, "epoll"):

@@ -1,4 +1,6 @@
-"""The description of an open port, for its own process and others."""
+"""
+The description of an open port, for the process that opened it and for other processes.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +39,15 @@ class Opened:
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Opened:
         """
-        Parse the description of another process.
+        Parse the description that another process created with `to_json`.
 
-        :raises KeyError, TypeError: it is not a description.
+        :raises KeyError, TypeError: if *said* is not a description.
         """
         file = said["certificate_file"]
         return cls(
             str(said["for"]),
             str(said["address"]),
             Path(file) if file else None,
-            # Missing in descriptions of earlier versions.
+            # Descriptions from earlier versions do not contain a path.
             str(said.get("path", "")),
         )

@@ -57,7 +57,9 @@ class Part:
         """
 
     def drain(self, phase: Phase) -> object:
-        """Prepare to stop; the tree waits for all parts before the next phase."""
+        """
+        Prepare to stop; the tree waits for all parts before the next phase begins.
+        """
 
     def stop(self) -> object:
         """Release everything; also called after a failed `start`."""
@@ -131,8 +133,9 @@ class PartTree:
         Start the parts in order; if the program is stopped in the meantime, start no
         further part.
 
-        :raises Exception: a part failed.  The tree stops the started parts, and does
-            not wait for that: a daemon must report a failure before it forks.
+        :raises Exception: if a part failed.  The tree then stops the started parts, but
+            this method does not wait for their end, because a daemon must report a
+            failure before it forks.
         """
         for part in self._parts:
             if self._is_ending():

@@ -30,7 +30,7 @@ class ProgramCollector(Collector):
     """
     Metrics of version, log, certificates and failed handshakes.
 
-    No label has a value from outside.
+    No label has a value that clients can choose.
 
     :ivar program: the prefix of the names.
     :ivar dropped_lines: returns the number of dropped log lines.
@@ -80,7 +80,10 @@ def register_process_metrics(
     listening: Listening,
     dropped_lines: Callable[[], int],
 ) -> None:
-    """Register these metrics, and those about the process and its garbage collector."""
+    """
+    Register the metrics of `ProgramCollector`, and metrics of the process and its
+    garbage collector.
+    """
     ProcessCollector(registry=metrics)
     GCCollector(registry=metrics)
     metrics.register(ProgramCollector(program, listening, dropped_lines))

@@ -44,7 +44,7 @@ def _set_timer(seconds: float) -> None:
 
 class Profiler:
     """
-    Creates a page with a profile, one at a time.
+    Creator of pages with profiles, one profile at a time.
 
     :param seconds: the duration of a profile.
     :param set_timer: starts signals with a period in seconds; 0 stops them.
@@ -62,7 +62,9 @@ class Profiler:
         self._stacks: Counter[_Stack] | None = None
 
     async def page(self) -> Page:
-        """Return one profile as folded stacks, the input of flame graphs."""
+        """
+        Record one profile, and return it as folded stacks, the input of flame graphs.
+        """
         if self._stacks is not None:
             return plain("another profile is in progress; try again later", 409)
         stacks: Counter[_Stack] = Counter()
@@ -82,7 +84,7 @@ class Profiler:
         return Page("".join(lines).encode())
 
     def sample(self, _: int, frame: FrameType | None) -> None:
-        """Record the thread's current stack; the handler of the signal."""
+        """Record the thread's current stack; called as the handler of the signal."""
         stacks = self._stacks
         if stacks is None:
             return

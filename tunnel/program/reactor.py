@@ -50,7 +50,8 @@ class PollerReactor(EPollReactor):
             if self._changed:
                 return
             if timeout is not None:
-                # If the clock is set back, the timeout must not become longer.
+                # If the clock is set back, the remaining timeout must not become
+                # longer.
                 timeout = min(timeout, end - self.seconds())
                 if timeout <= 0:
                     return
@@ -80,19 +81,19 @@ class PollerReactor(EPollReactor):
         super()._moveCallLaterSooner(delayedCall)
 
     def stop(self) -> None:
-        """Stop after this turn."""
+        """Stop the reactor after this turn."""
         self._changed = True
         super().stop()
 
     def crash(self) -> None:
-        """Stop after this turn, without shutdown triggers."""
+        """Stop the reactor after this turn, without shutdown triggers."""
         self._changed = True
         super().crash()
 
     # The reactor's lists include the poller's sockets.
 
     def removeAll(self) -> list[Any]:
-        """Stop polling all returned selectables."""
+        """Stop polling all selectables, and return them."""
         others = super().removeAll()  # type: ignore[no-untyped-call]
         return [*others, *self._sockets.removeAll()]
 

@@ -15,8 +15,8 @@ from tunnel.toolkit.timers import Timers
 
 def notify(state: str) -> bool:
     """
-    Send *state*, such as ``READY=1``; return False if systemd did not start this
-    process.
+    Send *state*, such as ``READY=1``, to systemd; return False if systemd did not start
+    this process.
 
     An unreachable socket is not an error, because the service itself works.
     """
@@ -36,8 +36,8 @@ def notify(state: str) -> bool:
 
 def watchdog_interval() -> float | None:
     """
-    Return the seconds between two ``WATCHDOG=1``, half of systemd's limit; None if it
-    is off.
+    Return the seconds between two ``WATCHDOG=1``, half of systemd's limit; None if
+    systemd's watchdog is off.
     """
     usec = os.environ.get("WATCHDOG_USEC", "")
     pid = os.environ.get("WATCHDOG_PID", "")
@@ -47,7 +47,9 @@ def watchdog_interval() -> float | None:
 
 
 class Watchdog(Part):
-    """Reports to systemd that the reactor is running, at the required interval."""
+    """
+    Part that reports to systemd, at the required interval, that the reactor is running.
+    """
 
     name = "the watchdog"
 
@@ -63,7 +65,10 @@ class Watchdog(Part):
             self._timers.later("watchdog", interval, self.start)
 
     def drain(self, phase: Phase) -> None:
-        """Announce the end of the service, which has separate timeouts."""
+        """
+        Announce the end of the service to systemd, which has separate timeouts for the
+        end.
+        """
         if phase is Phase.READINESS:
             notify("STOPPING=1")
             self.stop()

@@ -1,8 +1,8 @@
 """
 Reports of failures to Sentry: log events of level error and above, with tracebacks.
 
-Sentry's SDK sends them in a separate thread; while Sentry is slow or unavailable they
-are dropped, and nothing blocks.
+Sentry's SDK sends the reports in a separate thread; while Sentry is slow or
+unavailable, reports are dropped, and nothing blocks.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ PER_MINUTE: Final = 30
 #: Fields of an event by which Sentry can search.
 _TAGS: Final = ("trace_id", "agent_name", "method", "name", "status")
 
-#: A port number of a client, which differs each time, so that each error would be new.
+#: A client's port number, which is removed: it differs each time, so Sentry would treat
+#: each occurrence as a new error.
 _PORT: Final = re.compile(r"(?<=\d|\])(:\d{1,5})(?=\D|$)")
 
 
 @implementer(ILogObserver)
 class ErrorReports:
     """
-    Reports failures, from `start` to `stop`.
+    Reporter of failures, from `start` to `stop`.
 
-    It reports neither variables nor requests, which may contain secrets.
+    Reports contain neither variables nor requests, because these may contain secrets.
 
     :param program: ``kas`` or ``agentk``.
     """
@@ -59,7 +60,7 @@ class ErrorReports:
         self._left = PER_MINUTE
 
     def start(self) -> None:
-        """Start to report, if Sentry is configured."""
+        """Start to report failures, if Sentry is configured."""
         if not self._settings.dsn:
             return
         import sentry_sdk

@@ -18,7 +18,7 @@ __all__ = ["ProgramService"]
 
 class ProgramService(LoggingService, Service):
     """
-    The base class of a program, which calls `compose` at the end of its ``__init__``.
+    The base class of a program; subclasses call `compose` at the end of ``__init__``.
 
     :param remarks: warnings about the configuration.
     """

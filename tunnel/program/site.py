@@ -41,7 +41,7 @@ __all__ = [
 MAX_CONNECTIONS = 256
 
 #: Maximum number of concurrent connections from this machine, for probes and kasctl, in
-#: addition to the others.
+#: addition to connections from other machines.
 RESERVED = 32
 
 LIMITS = HttpServerLimits(
@@ -84,9 +84,10 @@ class Site(ServerFactory):
     """
     A factory that serves pages by their paths.
 
-    It creates a page for each GET or HEAD.  It refuses a body, and drops its bytes.
-    When it has too many connections, it closes the longest idle connection;
-    connections from this machine count separately.
+    It creates a page for each GET or HEAD.  A request with a body is refused, and the
+    bytes of the body are dropped.  When the site has too many connections, it closes
+    the connection that has been idle longest; connections from this machine count
+    separately.
 
     :param pages: the pages by path, as configured.
     """

@@ -1,9 +1,9 @@
 """
 Listening sockets without a Twisted port.
 
-A Twisted port accepts connections, shuts its socket down for all processes that share
-it, and removes the path of a Unix socket, even if another process listens there by
-then.
+A Twisted port accepts connections.  When it stops, it shuts its socket down for all
+processes that share the socket, and removes the path of a Unix socket, even if another
+process listens on that path by then.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class ListeningSocket:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close it in this process; processes that share it continue to accept."""
+        """
+        Close the socket in this process; processes that share it continue to accept.
+        """
         self._socket.close()
 
     def remove_path(self) -> None:
@@ -57,7 +59,7 @@ async def open_socket(endpoint: str) -> ListeningSocket:
     """
     Open the socket for a Twisted endpoint string: ``tcp``, ``unix`` or ``systemd``.
 
-    :raises CannotListenError: as a port of Twisted does.
+    :raises CannotListenError: under the same conditions as a Twisted port.
     """
     opened: Any = await serverFromString(_Opener(), endpoint).listen(ServerFactory())
     assert isinstance(opened, ListeningSocket)
@@ -72,8 +74,8 @@ def is_unix(endpoint: str) -> bool:
 
 class _Opener:
     """
-    The part of a reactor that such endpoints need: it opens sockets, and does not
-    accept.
+    The part of a reactor that Twisted's endpoints need; it opens sockets, and does not
+    accept connections.
     """
 
     def listenTCP(
@@ -98,8 +100,8 @@ class _Opener:
         mode: int = 0o666,
         wantPID: int = 0,
     ) -> ListeningSocket:
-        # No lock file is needed: `is_listening` can tell whether another program
-        # listens there.
+        # No lock file is needed, because `is_listening` can tell whether another
+        # program listens on the path.
         is_file = not address.startswith("\0")
         opened = socket.socket(socket.AF_UNIX)
         try:
@@ -126,7 +128,9 @@ def is_listening(path: str) -> bool:
 
 
 def _remove_left(path: str) -> None:
-    """Remove a socket without a listener, which a killed kas left behind."""
+    """
+    Remove a socket without a listener, which was left behind by a kas that was killed.
+    """
     try:
         is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
     except FileNotFoundError:
@@ -138,7 +142,7 @@ def _remove_left(path: str) -> None:
 def _asked(path: str) -> int:
     """Return the result of a connection attempt to the path: a number of `errno`."""
     with socket.socket(socket.AF_UNIX) as client:
-        # Otherwise a socket without room for more connections would block us.
+        # A blocking connect would wait if the socket has no room for more connections.
         client.setblocking(False)
         return client.connect_ex(path)
 

@@ -1,4 +1,4 @@
-"""Reports of the reason why a service cannot start, in every state of twistd."""
+"""Report of the reason why a service cannot start, in every state of twistd."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refuse(problems: Sequence[str]) -> NoReturn:
 
 def refuse_unless(problems: list[str], steps: Iterable[Callable[[], None]]) -> None:
     """
-    Run every step, whatever the result of earlier ones; call `refuse` if there are
+    Run every step, whatever the result of earlier steps; call `refuse` if there are
     problems.
 
     :param problems: known problems.

@@ -1,8 +1,8 @@
 """
 Spans for OpenTelemetry: the steps of a request in this program, sent to a collector.
 
-OpenTelemetry's SDK creates them, and sends them in a thread, by OTLP over HTTP: while
-the collector is slow or unavailable they are dropped, and nothing blocks.
+OpenTelemetry's SDK creates the spans, and sends them in a thread, by OTLP over HTTP.
+While the collector is slow or unavailable, spans are dropped, and nothing blocks.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Tracer(Collector):
     A tracer that creates spans and sends them, from `start` to `stop`.
 
     :param program: ``kas`` or ``agentk``: the name of the service.
-    :param instance: distinguishes several instances.
+    :param instance: distinguishes several instances of the service.
     :param ratio: the fraction of root spans for which this tracer begins a trace.
     :param random: returns a number between 0 and 1.
     """
@@ -118,7 +118,7 @@ class Tracer(Collector):
         self.sent = self.failed = self.dropped = 0
         #: The number of spans that have ended and were not counted yet.
         self._waiting = 0
-        #: Reason why the last spans were not accepted; empty if they were.
+        #: Reason why the last spans were not accepted; empty if they were accepted.
         self._problem = ""
 
     def collect(self) -> Iterator[Metric]:
@@ -214,7 +214,7 @@ class Tracer(Collector):
         if self._tracer is None:
             return None
         if trace_id_of(parent) is None:
-            # The SDK could decide this, too, but takes ten times as long.
+            # The SDK could make this decision, too, but takes ten times as long.
             if self._random() >= self._ratio:
                 return None
             parent = None
@@ -228,7 +228,7 @@ class Tracer(Collector):
         """
         Tell whether a span that ends now can be queued.
 
-        If not, the SDK would silently drop the oldest one.
+        If the queue is full, the SDK would silently drop the oldest span.
         """
         if self._waiting >= MAX_WAITING:
             self.dropped += 1
@@ -279,7 +279,7 @@ def _credential(file: Path | None) -> dict[str, str]:
             "a token; write one line"
         )
         raise ConfigurationError([message])
-    # GitLab's tokens have a header of their own.
+    # GitLab expects its tokens in a different header.
     if token.startswith("glpat-"):
         return {"Private-Token": token}
     return {"Authorization": f"Bearer {token}"}
@@ -287,10 +287,10 @@ def _credential(file: Path | None) -> dict[str, str]:
 
 def _session() -> Any:
     """
-    Return the HTTP session of the SDK.
+    Return the HTTP session of the SDK, which fails if the response is a redirect.
 
-    The SDK itself counts a redirect as success; older versions follow it with our
-    token.
+    The SDK itself counts a redirect as success; older versions of the SDK follow a
+    redirect with our token.
     """
     import requests
 

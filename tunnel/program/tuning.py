@@ -62,7 +62,7 @@ def allow_many_files(enough: int = ENOUGH_FILES) -> str | None:
     """
     Raise the soft limit of open files to the hard limit.
 
-    :returns: a warning if that is lower than *enough*.
+    :returns: a warning if the hard limit is lower than *enough*.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -88,8 +88,8 @@ def keep_time(reactor: Any, steady: Callable[[], float] = time.monotonic) -> Non
 
     Twisted's clock is the time of day: when it is set back by an hour, every timer
     stops for that long, including leases and pings; when it is set forward, all
-    timeouts fire. From now on ``seconds`` of the reactor is *steady* itself, and not
-    the time of day.
+    timeouts fire. After this call, ``reactor.seconds`` is *steady*, and not the time of
+    day.
     """
     ahead = reactor.seconds() - steady()
     reactor.seconds = steady

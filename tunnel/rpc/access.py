@@ -36,7 +36,7 @@ def access_fields(access: Access) -> dict[str, str]:
     """
     Return *access* as metadata.
 
-    :raises CallError: RESOURCE_EXHAUSTED, the user has too many groups.
+    :raises CallError: RESOURCE_EXHAUSTED if the user has too many groups.
     """
     text = json.dumps(attrs.asdict(access), separators=(",", ":"))
     if len(text) <= PLAIN:
@@ -53,12 +53,12 @@ def access_fields(access: Access) -> dict[str, str]:
 
 def take_access(metadata: dict[str, str], trusted: bool) -> Access | None:
     """
-    Remove our fields from *metadata* and return the access among them.
+    Remove our fields from *metadata* and return the access that they contain.
 
     :param trusted: whether the peer is a kas; the access from any other peer is
         dropped.
-    :raises CallError: INVALID_ARGUMENT, it cannot be read. Ignoring it could give the
-        caller more permissions.
+    :raises CallError: INVALID_ARGUMENT if the access cannot be read.  Ignoring an
+        unreadable access could give the caller more permissions.
     """
     found, packed = metadata.get(_FIELD), metadata.get(_PACKED)
     for name in [name for name in metadata if name.startswith(RESERVED)]:
@@ -82,9 +82,9 @@ def take_access(metadata: dict[str, str], trusted: bool) -> Access | None:
             str(fields["agent_id"]),
             str(fields["agent_name"]),
             who,
-            # Any value but false means read-only.
+            # Any value except false means read-only.
             fields["read_only"] is not False,
-            # Earlier versions of kas do not send it.
+            # Earlier versions of kas do not send this field.
             fields.get("secrets") is True,
         )
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -53,8 +53,8 @@ class ServiceClient:
 
     Every failure is a `tunnel.errors.CallError`.
 
-    :param access: the user for whom calls are made; None if this side makes them for
-        itself.
+    :param access: the user for whom calls are made; None if this side makes calls on
+        its own behalf.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class ClientCall:
         data = await self._inbox.next()
         if data is None:
             raise CallError(Status.INTERNAL, "the call ended without a response")
-        # The trailers decide: a response does not count if the call failed.
+        # The trailers decide: if the call failed, its response is ignored.
         if await self._inbox.next() is not None:
             raise CallError(Status.INTERNAL, "more than one response")
         return self._parse(data)
@@ -220,7 +220,7 @@ class ClientCall:
     # Methods of IStreamReceiver
 
     def headers_received(self, block: bytes) -> None:
-        """Take initial metadata, or the trailers."""
+        """Handle initial metadata, or the trailers."""
         if is_trailers(block):
             self._trailers = block
             fields = decode_fields(block)
@@ -261,7 +261,7 @@ class ClientCall:
 
     def _late(self) -> None:
         error = CallError(Status.DEADLINE_EXCEEDED, "no response within the given time")
-        # In kas, the stream may still wait for its agent, and knows the reason.
+        # In kas, the stream may still wait for its agent, and can then give the reason.
         stream = self._stream
         if IWaitingStream.providedBy(stream) and (away := stream.absence()) is not None:
             error = error_from_end(away)

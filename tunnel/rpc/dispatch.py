@@ -54,7 +54,7 @@ class Dispatcher:
         Register *implementation* for each method of *service*, by the method's name in
         snake_case.
 
-        :param ready: raises a CallError if calls cannot be handled now; they are
+        :param ready: raises a CallError if calls cannot be handled now.  Such calls are
             refused, so that kas tries another agentk of the agent.
         :raises ValueError: a method is missing, or is handled by another module.
         """
@@ -76,7 +76,7 @@ class Dispatcher:
         """
         Register a handler of raw streams for *method*.
 
-        :raises ValueError: as `handle`.
+        :raises ValueError: if *method* is handled by another module.
         """
         taken = self._accepts.get(method)
         if taken is not None and taken[0] != owner:

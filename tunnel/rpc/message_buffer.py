@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 __all__ = ["CHUNK", "MessageBuffer", "Pieces"]
 
-#: Bytes that stay together until a message is complete. One buffer of a whole message
-#: would move whenever it grows, and a hundred of them leave holes in the memory of kas,
-#: several times their size.
+#: Number of bytes that are kept in one piece until a message is complete.  A single
+#: buffer for a whole message would move whenever it grows, and a hundred such buffers
+#: would leave holes in the memory of kas, several times their size.
 CHUNK = 64 * 1024
 
 
@@ -50,25 +50,27 @@ class Pieces:
 
 class MessageBuffer:
     """
-    The incomplete message of a stream whose messages have a prefix with their length.
+    The incomplete message of a stream on which each message is preceded by a prefix
+    that contains its length.
 
-    :param prefix: the bytes of a prefix.
+    :param prefix: number of bytes of a prefix.
     :param length_of: returns the length of the message whose prefix begins at an index
-        of the data; raises if it is too large.
+        of the data; raises an exception if the message is too large.
     """
 
     def __init__(self, prefix: int, length_of: Callable[[bytearray, int], int]) -> None:
         self._prefix = prefix
         self._length_of = length_of
         self._pieces = Pieces()
-        #: Bytes of the incomplete message, with its prefix; 0: not known yet.
+        #: Number of bytes of the incomplete message and its prefix; 0 if it is not
+        #: known yet.
         self._needed = 0
 
     def __len__(self) -> int:
         return len(self._pieces)
 
     def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
-        """Return prefix and content of each message that is now complete."""
+        """Return the prefix and the content of each message that is now complete."""
         pieces, prefix = self._pieces, self._prefix
         pieces.append(data)
         if len(pieces) < (self._needed or prefix):

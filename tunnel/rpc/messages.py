@@ -18,12 +18,12 @@ from tunnel.rpc.message_buffer import MessageBuffer
 #: stream.
 MAX_MESSAGE = 4 * 1024 * 1024
 
-#: Maximum number of bytes of complete messages that wait for their reader; then the
-#: peer is paused.
+#: Maximum number of bytes of complete messages that wait for their reader; above it,
+#: the peer is paused.
 MAX_PENDING = 256 * 1024
 
-#: Number of bytes that a message counts in addition to its size, because empty messages
-#: fill memory, too.
+#: Number of bytes that count for a message in addition to its size, because even empty
+#: messages need memory.
 OVERHEAD = 64
 
 _LENGTH = struct.Struct(">I")
@@ -63,8 +63,8 @@ class Inbox:
     """
     The received messages of a call, for one reader.
 
-    It holds at most `MAX_PENDING` bytes of complete messages, one incomplete message,
-    and the bytes that the window permits in addition.
+    An inbox holds at most `MAX_PENDING` bytes of complete messages, one incomplete
+    message, and in addition the bytes that the window permits.
     """
 
     def __init__(self) -> None:
@@ -79,9 +79,9 @@ class Inbox:
 
     def feed(self, data: bytes) -> None:
         """
-        Take bytes of the peer; bytes after the end of the call are dropped.
+        Add bytes from the peer; bytes after the end of the call are dropped.
 
-        :raises CallError: a message is too large.
+        :raises CallError: if a message is too large.
         """
         if self._ended:
             return
@@ -96,8 +96,9 @@ class Inbox:
 
     def end(self, error: CallError | None = None) -> None:
         """
-        Note that no more data follows; messages that arrived are read first, unless the
-        call failed.
+        Record that no more data follows.
+
+        If the call has not failed, messages that arrived are read before its end.
         """
         if not self._ended:
             self._ended, self._error = True, error
@@ -115,7 +116,7 @@ class Inbox:
 
     async def next(self) -> bytes | None:
         """
-        Return the next message; None after the last one.
+        Return the next message; None after the last message.
 
         :raises CallError: the call failed.
         """

@@ -97,7 +97,7 @@ def acceptor(
 @implementer(IStreamReceiver)
 class ServerCall:
     """
-    A call in progress, as its handler sees it, and its stream.
+    A call in progress, as its handler sees it, and the stream of the call.
 
     The handler starts as soon as the call is open.  When the caller leaves, or the
     deadline passes, the handler is cancelled where it waits.
@@ -125,13 +125,13 @@ class ServerCall:
         self._stream = stream
         self._clock = clock = settings.clock
         self._memory = settings.memory
-        #: Number of bytes of this call that count towards the agent's limit.
+        #: Number of bytes of this call's requests that are counted for the agent.
         self._counted = 0
-        #: Bytes of the call itself that are counted for the agent.
+        #: Number of bytes of the call itself that are counted for the agent.
         self._call_size = 0
         #: Whether the stream is closed.
         self._closed = False
-        #: The call has ended, though its caller may go on sending.
+        #: Whether the call has ended, even if its caller continues to send.
         self._over = False
         self._request_class = GetMessageClass(method.input_type)
         self._inbox = Inbox()
@@ -157,7 +157,7 @@ class ServerCall:
 
         :raises ProtocolError: the metadata of an agent's call is too large, or the
             agent's requests exceed its limit.  The stream ends at once, because
-            otherwise nothing would count the data that the caller leaves open.
+            otherwise data that the caller sends on an open stream would not be counted.
         """
         if self.agent is not None and len(block) > MAX_AGENT_METADATA:
             text = f"metadata of an agent has at most {MAX_AGENT_METADATA} bytes"
@@ -171,7 +171,8 @@ class ServerCall:
 
     def _traced(self, tracer: ITracer | None) -> Context:
         """
-        Return the context for the handler: calls that it makes continue the trace.
+        Return the context for the handler, so that the handler's own calls continue the
+        trace.
         """
         context = copy_context()
         parent = self.metadata.get(TRACEPARENT)
@@ -202,7 +203,10 @@ class ServerCall:
         return max(0.0, self._deadline - self._clock.seconds())
 
     def send_metadata(self, fields: dict[str, str]) -> None:
-        """Send initial metadata of the response; only before the first response."""
+        """
+        Send initial metadata of the response; call this method only before the first
+        response.
+        """
         self._stream.send_headers(encode_fields(fields))
 
     # Methods of IStreamReceiver
@@ -233,7 +237,10 @@ class ServerCall:
             self._memory.give_back(self.agent.agent_id, size)
 
     def _uncount_call(self) -> None:
-        """Give back the call's own bytes once it is over and its stream closed."""
+        """
+        Give back the call's own bytes after the call has ended and its stream was
+        closed.
+        """
         if self._over and self._closed and self.agent is not None:
             size, self._call_size = self._call_size, 0
             self._memory.close_call(self.agent.agent_id, size)

@@ -75,7 +75,8 @@ def error_from_trailers(block: bytes) -> CallError | None:
     if status is Status.OK:
         return None
     try:
-        # Padding may be missing, so some is added; the decoder ignores excess padding.
+        # Padding may be missing, so some padding is added; the decoder ignores excess
+        # padding.
         details = base64.b64decode(fields.get("details", "") + "==")
     except ValueError:
         details = b""

@@ -1,8 +1,8 @@
 """
 One sweep of all connections, for pings, dead peers, late greetings and new budgets.
 
-A sweep checks the connections with activity since the last sweep, and those with a due
-check; so it checks an idle agent only once for each ping.
+A sweep checks the connections with activity since the last sweep, and the connections
+with a due check.  So a sweep checks an idle agent only once for each ping.
 
 `Keepalive.ask` also pings a single connection that may be dead.
 """
@@ -26,23 +26,23 @@ SWEEP: Final = 2.0
 #: silence that kas allows an agent before it sends a ping.
 LONGEST_REST: Final = 16
 
-#: Seconds of silence after a request at which the peer is in doubt.  The peer was
-#: pinged one sweep earlier, so a path without a response is bad; requests use another
-#: path, or wait until this one responds.
+#: Seconds of silence after a request at which the peer is in doubt.  Because the peer
+#: was pinged one sweep earlier, a path without a response is bad; requests use another
+#: path, or wait until this path responds.
 DOUBTED: Final = 4.0
 
 #: Seconds between two checks after `Keepalive.ask`: the round trip of a path around the
 #: world.
 LOOK: Final = 0.3
 
-#: Number of checks after which a silent connection is in doubt: two such round trips.
-#: As with sweeps, a process that was paused reads received bytes before it continues to
-#: count.
+#: Number of checks after which a silent connection is in doubt: two round trips around
+#: the world.  As with sweeps, a process that was paused reads received bytes before it
+#: continues to count.
 LOOKS_TO_DOUBT: Final = 2
 
-#: Number of checks after which a silent connection is closed, five seconds: longer than
-#: networks need to find another route, and than a healthy process waits for a
-#: processor.
+#: Number of checks, five seconds in total, after which a silent connection is closed.
+#: Networks find another route in less time, and a healthy process gets a processor in
+#: less time.
 LOOKS_TO_END: Final = 17
 
 #: Seconds after which a connection without a greeting is closed: this limits how long a
@@ -63,7 +63,7 @@ class Timing:
     #: Seconds of silence after which a side sends a PING: less than the 30 s after
     #: which the strictest load balancers close an idle connection.
     ping_interval: float = 14.0
-    #: Seconds of silence after which the other side is considered dead, because it
+    #: Seconds of silence after which the other side is considered dead, because it has
     #: answered neither of two pings.
     dead_after: float = 28.0
     #: Minimum and maximum number of seconds before a new attempt to connect (with full
@@ -106,7 +106,7 @@ def _seconds(sent: int, default: float, least: float) -> float:
 
 
 class Watched(Protocol):
-    """A connection, as far as the sweep uses it."""
+    """The attributes and methods of a connection that the sweep uses."""
 
     liveness: Liveness
 
@@ -136,8 +136,9 @@ class Liveness:
         the peer has a reason to send something.
     :ivar alive: whether bytes arrived recently, and in time if the peer was pinged.
     :ivar wheel_slot: the set of resting connections, in `Keepalive`, that contains this
-        one, which must be woken before it is used; None if it is not resting.
-    :ivar looked: the number of the last sweep that checked it.
+        connection; None if the connection is not resting.  A resting connection must be
+        woken before it is used.
+    :ivar looked: the number of the last sweep that checked the connection.
     """
 
     __slots__ = (
@@ -184,7 +185,7 @@ class Liveness:
     # Activity on the connection.
 
     def bytes_came(self) -> None:
-        """Note that bytes of any kind arrived."""
+        """Record that bytes of any kind arrived."""
         self._heard = self.answered = True
         if not self.doubt:
             self.expecting = False
@@ -299,7 +300,9 @@ class Keepalive:
             self._loop.stop()
 
     def wake(self, connection: Watched) -> None:
-        """Have the next sweep check a resting connection, because it has activity."""
+        """
+        Wake a resting connection, which has activity, so that the next sweep checks it.
+        """
         liveness = connection.liveness
         self._among(connection).discard(connection)
         self._awake.add(connection)

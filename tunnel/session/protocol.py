@@ -54,19 +54,21 @@ __all__ = [
 #: is cut.
 CLOSE_TIMEOUT: Final = 5.0
 
-#: Maximum number of seconds for the socket to send the bytes that are passed to it at
-#: once, because responses that arrive in the meantime have to wait.
+#: Maximum number of seconds that the socket should take to send the bytes that are
+#: passed to it at once, because responses that arrive in the meantime have to wait.
 PORTION: Final = 0.004
 
-#: Number of bytes that are first written at once to an unknown path; doubled each time.
+#: Number of bytes that are first written at once to an unknown path; the number is
+#: doubled each time.
 FIRST: Final = 2 * SLICE
 
 #: Seconds without progress after which a path counts as slow: the kernel then buffers
 #: only the smallest portion for it.
 SLOW: Final = 0.02
 
-#: Number of consecutive portions that the socket must accept in less time before a path
-#: counts as fast: a path that loses packets is fast between two losses.
+#: Number of consecutive portions that the socket must accept in less time than `SLOW`
+#: before a path counts as fast, because a path that loses packets is fast between two
+#: losses.
 QUICK: Final = 16
 
 #: Number of budget renewals, five minutes in total, after which a stream that both
@@ -108,7 +110,10 @@ class TunnelOwner(typing.Protocol):
     def stream_resumed(
         self, stream: StreamTransport, resume: pb.Resume
     ) -> IStreamReceiver:
-        """Return the receiver of a stream that the peer resumes; as `stream_opened`."""
+        """
+        Return the receiver of a stream that the peer resumes; the same rules as for
+        `stream_opened` apply.
+        """
         raise ProtocolError(ErrorCode.NOT_RESUMABLE, "streams cannot be resumed here")
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> object:
@@ -127,10 +132,10 @@ class TunnelOwner(typing.Protocol):
 
 class TunnelProtocol(Protocol):
     """
-    A protocol that passes received bytes to a session, and its events to owner and
-    streams.
+    A protocol that passes received bytes to a session, and the session's events to the
+    owner and the streams.
 
-    Its `TunnelWriter` sends in the other direction.
+    Its `TunnelWriter` sends the session's bytes to the transport.
     """
 
     #: Id of the kas at the other end, if a kas dialled; otherwise empty.
@@ -138,8 +143,8 @@ class TunnelProtocol(Protocol):
     #: Whether the owner has ended the tunnel because of a flood of streams.
     _flooded = False
     _log: ClassVar = Logger()
-    #: Streams that have ended here while their last bytes wait for credit: the number
-    #: of bytes, and the number of budget renewals since it last changed.
+    #: Streams that our side has ended, and whose last bytes wait for credit: the number
+    #: of these bytes, and the number of budget renewals since it last changed.
     _leftovers: Mapping[int, tuple[int, int]] = MappingProxyType({})
 
     def __init__(
@@ -171,7 +176,7 @@ class TunnelProtocol(Protocol):
         self._token = 0
         self._receiving = False
 
-    # Methods for its owner and its streams.
+    # Methods for the owner and the streams of the tunnel.
 
     def hello(self, hello: pb.Hello) -> None:
         """Send HELLO."""
@@ -209,7 +214,7 @@ class TunnelProtocol(Protocol):
         return stream
 
     def go_away(self, go_away: pb.GoAway) -> None:
-        """Tell the peer that we accept no new streams."""
+        """Announce to the peer that we accept no new streams."""
         self.session.go_away(go_away)
         self.has_output()
 
@@ -223,7 +228,7 @@ class TunnelProtocol(Protocol):
         Poller.limit(self.transport, self._clock, owner, group)
 
     def end(self, code: ErrorCode, message: str = "") -> None:
-        """Close the connection, and tell the peer why."""
+        """Close the connection, and send the reason to the peer."""
         self.session.end(code, message)
         self._finish_connection(SessionClosed(code, message))
 
@@ -266,8 +271,8 @@ class TunnelProtocol(Protocol):
         """
         Whether the connection is greeted, not ending, and bytes arrived recently.
 
-        Recently means within one and a half ping intervals; after a request or `ask`,
-        much less time.
+        Recently means within one and a half ping intervals, or within a much shorter
+        time after a request or `ask`.
         """
         session = self.session
         return session.ready and not session.going and self.liveness.alive
@@ -288,16 +293,16 @@ class TunnelProtocol(Protocol):
 
     def ask(self) -> None:
         """
-        Check at once whether the peer is alive, because a request has a reason to doubt
-        it.
+        Check at once whether the peer is alive, because the sender of a request has a
+        reason to doubt it.
         """
         self._keepalive.ask(self)
 
     def consumed(self, stream_id: int, count: int) -> None:
-        """Note that a receiver consumed *count* bytes."""
+        """Record that a receiver consumed *count* bytes."""
         session = self.session
         session.consumed(stream_id, count, self._clock.seconds)
-        # `dataReceived` flushes at its end.
+        # While data is received, `dataReceived` flushes at its end.
         if not self._receiving and not self.writer.marked and session.has_output:
             self.has_output()
 
@@ -384,9 +389,9 @@ class TunnelProtocol(Protocol):
             closed = SessionClosed(
                 ErrorCode.NONE,
                 reason.getErrorMessage(),
-                # This applies only to agents: if another kas dies, its agents do not
-                # die with it.  An agent that was silent before may have been cut off,
-                # whatever ended the connection.
+                # Only an agent's process ends together with its connection: if another
+                # kas dies, its agents do not die.  If the agent was already silent, the
+                # path may have been cut off, whatever ended the connection.
                 peer_closed=self.agent is not None and self.liveness.heard_lately,
             )
             self.session.end(ErrorCode.NONE)
@@ -441,9 +446,9 @@ class TunnelProtocol(Protocol):
         """
         Reset streams whose last bytes the peer does not accept.
 
-        Both sides have finished, so no receiver here waits for anything; but if the
-        peer grants no credit, these bytes would be kept for as long as the session
-        lives.
+        Both sides have finished these streams, so no receiver waits for anything; but
+        if the peer grants no credit, the last bytes would be kept for as long as the
+        session lives.
         """
         session = self.session
         left = {}
@@ -569,11 +574,11 @@ class TunnelTransport(typing.Protocol):
 
 class TunnelWriter:
     """
-    Writer of a session's bytes, once per turn while the socket accepts them, which also
+    Writer of a session's bytes, once per turn while the socket accepts them; it also
     ends the connection.
 
-    It is the streaming producer of its connection: while the socket accepts no data,
-    the session keeps its frames, control frames first, and reading continues.
+    The writer is the streaming producer of its connection: while the socket accepts no
+    data, the session keeps its frames, control frames first, and reading continues.
 
     :ivar marked: whether `flush` will be called at the end of this turn.
     :ivar lost: whether the connection is gone.
@@ -637,7 +642,7 @@ class TunnelWriter:
             self._flusher.mark(self)
 
     def flush(self) -> None:
-        """Write the session's bytes, as far as the transport accepts them."""
+        """Write the session's bytes, until the transport accepts no more."""
         self.marked = False
         if self._blocked or self.lost:
             return
@@ -716,7 +721,7 @@ class TunnelWriter:
             self._connection.abortConnection()
 
     def connection_lost(self) -> None:
-        """Note that nothing can be written any more."""
+        """Record that nothing can be written any more."""
         self.lost = True
         cancel_call(self._closing)
 

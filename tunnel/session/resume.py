@@ -42,13 +42,13 @@ SMALL, JOINED = 1 * KIB, 4 * KIB
 class ResumeLimits:
     """Limits on the memory and time of resumable streams."""
 
-    #: Maximum number of bytes in the retransmission buffer of one stream; when it is
-    #: full, the producer waits.  Enough for 300 ms at 100 Mbit/s, and far more than
-    #: short paths need.
+    #: Maximum number of bytes in the retransmission buffer of one stream; when the
+    #: buffer is full, the producer waits.  This is enough for 300 ms at 100 Mbit/s, and
+    #: far more than short paths need.
     kept_per_stream: int = 4 * MIB
 
     #: Maximum number of bytes in the buffers of all streams of the process.  A stream
-    #: that would exceed it loses its buffer and continues, but ends with its
+    #: that would exceed this limit loses its buffer and continues, but ends with its
     #: connection.
     kept: int = 32 * MIB
 
@@ -62,20 +62,21 @@ class ResumeLimits:
     #: Seconds after which fewer bytes are acknowledged.
     ack_delay: float = 1.0
 
-    #: Maximum number of seconds that a stream waits for another path if the system of
-    #: its agent closed the connection.  A living agentk dials again within 0.5, 1.5,
-    #: 3.5 and 7.5 seconds at the latest, which is long enough for a load balancer that
-    #: restarts; later, the process has probably died.  Silence proves less: see
-    #: `Keeper.grace`.
+    #: Maximum number of seconds that a stream waits for another path if the agent's
+    #: system closed the connection.  A living agentk dials again within 0.5, 1.5, 3.5
+    #: and 7.5 seconds at the latest, which is long enough for a load balancer that
+    #: restarts; an agentk that has not returned by then has probably died.  Silence is
+    #: weaker evidence: see `Keeper.grace`.
     closed_grace: float = 15.0
 
     #: Seconds after which the receiver is notified that the path may not come back
-    #: (after three of these attempts): a stream that loses nothing by ending, such as a
-    #: watch, should end then.
+    #: (after three attempts to dial): a receiver that loses nothing by ending its
+    #: stream, such as a watch, should then end it.
     closed_notice: float = 5.0
 
-    #: Maximum number of finished streams that an opener may still resume because it has
-    #: not read their end.  The oldest are dropped first.
+    #: Maximum number of streams that both ends have finished, and that the opener may
+    #: still resume because it has not read their end.  The oldest streams are dropped
+    #: first.
     lingering: int = 1_000
 
 
@@ -88,13 +89,13 @@ class ResumableStream:
     One end of a stream that can move from path to path.
 
     Written data goes into a retransmission buffer until the other end acknowledges it.
-    Without a path, it only goes there: the producer continues until the buffer has
+    Without a path, data is only buffered: the producer continues until the buffer has
     `ResumeLimits.kept_per_stream` bytes.
 
     :ivar received: the number of bytes from the other end that our receiver consumed.
     :ivar buffer: data that the other end has not acknowledged yet.
     :ivar lost: called when the path is lost and another one has to be found; if it is
-        None, the other end looks for one.
+        None, the other end looks for another path.
     """
 
     _log: ClassVar = Logger()
@@ -125,8 +126,8 @@ class ResumableStream:
         self._path_full = False
         self._producer: Any = None
         self._timer: IDelayedCall | None = None
-        #: Reason of the lost path, while the stream waits for less than the whole
-        #: grace.
+        #: Reason of the lost path, while the stream waits for less than the whole grace
+        #: period.
         self._lost_for: TunnelError | None = None
 
     @property
@@ -221,7 +222,8 @@ class ResumableStream:
 
     def lives(self) -> None:
         """
-        Wait for the usual grace, because the other end's process proved to be alive.
+        Wait for the whole grace period, because the other end's process proved to be
+        alive.
         """
         timer = self._timer
         if timer is not None and timer.active() and self._lost_for is not None:
@@ -233,7 +235,7 @@ class ResumableStream:
     def _stays_away(self, left: float, reason: TunnelError) -> None:
         """
         Notify the receiver that the other end should have returned by now, and wait for
-        the rest.
+        the rest of the grace period.
         """
         self._timer = self._keeper.clock.callLater(left, self._expire, reason)
         self.path_missing()
@@ -255,7 +257,7 @@ class ResumableStream:
             )
 
     def acked(self, received: int) -> None:
-        """Note that the other end consumed *received* bytes, over all paths."""
+        """Record that the other end consumed *received* bytes, over all paths."""
         buffer = self.buffer
         gone = received - buffer.acked
         if gone <= 0 or buffer.given_up:
@@ -369,14 +371,19 @@ class ResumableStream:
         self._consumed(len(data))
 
     def fin_received(self) -> None:
-        """As `IStreamReceiver.fin_received`; ignores a second FIN from a newer path."""
+        """
+        Handle the end of the peer's data; a second FIN, from a newer path, is ignored.
+        """
         if not self._fin_received:
             self._fin_received = True
             if self.receiver is not None:
                 self.receiver.fin_received()
 
     def path_in_doubt(self) -> None:
-        """Let the receiver look for another path, because this one is silent."""
+        """
+        Notify the receiver that this path is silent, so that it can look for another
+        path.
+        """
         receiver = self.receiver
         if IPathReceiver.providedBy(receiver):
             receiver.path_in_doubt()
@@ -389,7 +396,9 @@ class ResumableStream:
 
     def stream_closed(self, reason: Exception | None) -> None:
         """
-        Handle the end of the path; the stream ends, too, unless it may get another one.
+        Handle the end of the path.
+
+        The stream ends, too, unless it may get another path.
         """
         self._path = None
         if self._closed:
@@ -411,7 +420,7 @@ class ResumableStream:
         else:
             self._keeper.forget(self)
         if self.lost is not None:
-            # Our side opened it, so the other end will not resume it.
+            # Our side opened the stream, so the other end will not resume it.
             self.buffer.give_up()
         producer, self._producer = self._producer, None
         receiver, self.receiver = self.receiver, None
@@ -485,7 +494,7 @@ class Keeper:
         """
         Accept a stream that the peer opened with a ``resume_id``.
 
-        :param accept: returns its receiver, as for any other stream.
+        :param accept: returns the stream's receiver, as for any other stream.
         """
         if len(open_.resume_id) != 16 or open_.resume_id in self._accepted:
             raise ProtocolError(ErrorCode.PROTOCOL, "invalid resume_id")
@@ -514,8 +523,8 @@ class Keeper:
 
     def finished(self, stream: ResumableStream) -> None:
         """
-        Keep a stream that both ends finished: the opener may not have read its end, and
-        may resume it.
+        Keep a stream that both ends have finished, because the opener may resume it if
+        it has not read the stream's end.
         """
         if self._accepted.get(stream.resume_id) is not stream:
             return
@@ -587,7 +596,8 @@ class RetransmissionBuffer:
     __slots__ = ("_keeper", "_owner", "acked", "full", "given_up", "pieces", "size")
 
     def __init__(self, keeper: Keeper, owner: str) -> None:
-        # A list, because an empty deque takes 700 bytes, and most are empty.
+        # A list is used, because an empty deque takes 700 bytes, and most buffers are
+        # empty.
         self.pieces: list[tuple[bool, bytes]] = []
         self.size = 0
         self.acked = 0
@@ -629,7 +639,8 @@ class RetransmissionBuffer:
 
     def covers(self, received: int) -> bool:
         """
-        Tell whether the buffer contains everything after the first *received* bytes.
+        Tell whether the buffer contains all data after the first *received* bytes of
+        the stream.
         """
         return not self.given_up and self.acked <= received <= self.acked + self.size
 

@@ -49,7 +49,7 @@ class Resumable(Protocol):
     """
 
     def acked(self, received: int) -> None:
-        """Note that the other end consumed *received* bytes, over all connections."""
+        """Record that the other end consumed *received* bytes, over all connections."""
 
     def resumed(self, path: StreamTransport, received: int) -> None:
         """Continue with the other end, which has consumed *received* bytes."""
@@ -59,8 +59,9 @@ class StreamTransport:
     """
     Our end of one stream; see the interface `tunnel.api.IStream`.
 
-    Credit is returned as soon as the receiver has taken the bytes. While the receiver
-    is paused, bytes stay here without credit, so at most one window of them.
+    Credit is returned as soon as the receiver has taken the bytes.  While the receiver
+    is paused, this object holds received bytes without returning their credit, so it
+    holds at most one window of bytes.
     """
 
     _log: ClassVar = Logger()
@@ -74,10 +75,10 @@ class StreamTransport:
         #: Function that is called instead of a producer when `full` changes.
         self.full_changed: Callable[[bool], None] | None = None
         self._tunnel = tunnel
-        # Stored, because each write uses the session, and access through the tunnel
-        # takes longer.
+        # The session is stored as an attribute, because each write uses it, and access
+        # through the tunnel takes longer.
         self._session = tunnel.session
-        # A list, because an empty deque takes 700 bytes, and most are empty.
+        # A list is used, because an empty deque takes 700 bytes, and most are empty.
         self._held: list[tuple[bool, bytes, bool]] = []
         self._paused = False
         self._delivering = False
@@ -232,7 +233,10 @@ class StreamTransport:
                 self._tunnel.stop_pulling(self)
 
     def drained(self) -> None:
-        """Note that written data has been sent; called by the tunnel."""
+        """
+        Request further data from the producer, because written data has been sent;
+        called by the tunnel.
+        """
         self._full = False
         if self._producer is None and self.full_changed is None:
             return
@@ -302,8 +306,8 @@ class StreamTransport:
 
     def _hold(self, is_headers: bool, data: bytes, fin: bool) -> None:
         """
-        Hold a frame; small frames are joined, so that the memory is about the size of
-        the data.
+        Hold a frame; small frames are joined, so that they need little more memory than
+        their data.
         """
         held = self._held
         if held and not is_headers:

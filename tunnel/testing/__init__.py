@@ -11,7 +11,7 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
                 watch them
     store.py    `FakeStore`: the values that modules store
     repositories.py  `FakeRepository`: a Git repository with commits from the test
-    web.py      requests for modules' pages
+    web.py      requests for the pages of modules
     spans.py    `FakeTracer`: the spans of modules
     pair.py     `ModulePair`: both halves of a module, connected to each other
 

@@ -26,9 +26,9 @@ __all__ = ["StreamsToAgents"]
 
 class StreamsToAgents:
     """
-    Opens the raw streams of `IServerCalls.open_stream`.
+    Opener of the raw streams of `IServerCalls.open_stream`.
 
-    :param end: the tunnel to the one connected agent, ``1`` or ``agent-1``.
+    :param end: the tunnel to the only connected agent, ``1`` or ``agent-1``.
     """
 
     def __init__(self, end: End) -> None:
@@ -42,7 +42,9 @@ class StreamsToAgents:
         metadata: bytes = b"",
         options: StreamOptions = DEFAULT_OPTIONS,
     ) -> IStream:
-        """Open a stream; a stream to another agent ends in the next turn."""
+        """
+        Open a stream; a stream to an agent that is not connected ends in the next turn.
+        """
         if agent_id not in (AGENT.agent_id, AGENT.agent_name):
             return AbsentAgentStream(agent_id, receiver, self._end.clock)
         return self._end.open_stream(

@@ -77,7 +77,7 @@ class FakeCluster:
         """
         Respond with *body* to matching requests from now on.
 
-        :param path: with the query, if there is one.
+        :param path: the path, including the query of the request if it has one.
         :param body: bytes, or an object to be sent as JSON.
         """
         if not isinstance(body, bytes):
@@ -144,7 +144,10 @@ class _Endpoint:
 
 @implementer(ITransport, IConsumer, IPushProducer)
 class _Connection:
-    """The client's transport, which parses the written data and responds."""
+    """
+    The client's transport for a connection to the fake, which parses the written data
+    and responds.
+    """
 
     disconnecting = False
 

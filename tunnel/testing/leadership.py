@@ -18,7 +18,7 @@ class FakeLeadership:
     def __init__(self) -> None:
         self.leads = False
         self.lease = "default/agent-1-lock"
-        #: Functions that the module runs while it leads; a test runs them.
+        #: Functions that the module passed to `lead`; the test runs them.
         self.led: list[Callable[[], Awaitable[None]]] = []
 
     def lead(self, run: Callable[[], Awaitable[None]]) -> None:

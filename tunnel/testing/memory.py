@@ -109,7 +109,7 @@ class Pipe:
             MemoryTransport(self, capacity, 40001),
             MemoryTransport(self, capacity, 40002),
         )
-        #: Whether no data is delivered, as after a cable was pulled.
+        #: Whether the pipe delivers no data, as if its cable was pulled.
         self.cut = False
         for protocol, transport in zip(self.protocols, self.transports, strict=True):
             protocol.makeConnection(transport)

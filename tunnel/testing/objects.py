@@ -54,7 +54,7 @@ _Writer = tuple[str, str]
 
 @attrs.frozen
 class Refusal(Exception):
-    """The error response of an API server."""
+    """Raised if an API server would respond to the request with an error."""
 
     code: int
     reason: str
@@ -127,11 +127,11 @@ class FakeObjects:
     """
     Objects that requests create, apply, patch, delete, list and watch.
 
-    It supports versions, managed fields and their conflicts, preconditions, finalizers,
-    pages, dry runs, and events since a version. Unlike a real API server, it does not
-    check objects against schemas, treats lists within objects as one field each, sets
-    no defaults, runs neither controllers nor garbage collection, and only accepts JSON
-    merge patches and server-side apply.
+    Supported are versions, managed fields and their conflicts, preconditions,
+    finalizers, pages, dry runs, and events since a version. Unlike a real API server,
+    this class does not check objects against schemas, treats lists within objects as
+    one field each, sets no defaults, runs neither controllers nor garbage collection,
+    and only accepts JSON merge patches and server-side apply.
 
     :param seconds: returns the time of the test's clock.
     """
@@ -144,7 +144,7 @@ class FakeObjects:
         self._events: deque[tuple[int, str, KubernetesResource, KubernetesObject]]
         self._events = deque()
         self._forgotten = 0
-        #: Whether watches may begin with all objects, as since Kubernetes 1.34.
+        #: Whether watches may begin with all objects, as in Kubernetes 1.34 and later.
         self.streams = True
         #: Remaining pages of lists that clients have begun, by ``continue`` token.
         self._pages: Recent[str, list[KubernetesObject]] = Recent(MAX_LISTS)
@@ -219,7 +219,7 @@ class FakeObjects:
         path.
 
         :param partial: whether lists and watches should only contain metadata.
-        :raises Refusal: as an API server would.
+        :raises Refusal: if an API server would respond with an error.
         """
         path, _, text = target.partition("?")
         query = dict(parse_qsl(text, keep_blank_values=True))

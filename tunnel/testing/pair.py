@@ -172,7 +172,7 @@ class ModulePair:
         Request a page of a server half, and return the response.
 
         :param path: the path with its query.
-        :param wait: seconds by which the clock may move before a response is due.
+        :param wait: seconds to advance the clock before the response is read.
         :param headers: header fields by name.
         :param fields: more header fields, with ``_`` for ``-``.
         """
@@ -194,7 +194,8 @@ class ModulePair:
 
     def stop(self) -> None:
         """
-        Remove the modules' registrations, and stop the modules; the last one first.
+        Remove the modules' registrations and stop the modules, beginning with the last
+        one.
         """
         for scope, module in reversed(self._modules):
             scope.release()
@@ -208,9 +209,10 @@ class ModulePair:
 
     def run(self, coroutine: Coroutine[Any, Any, _T], patience: float = PATIENCE) -> _T:
         """
-        Return the result of a coroutine; move bytes and the clock while it waits.
+        Return the result of a coroutine; deliver data and advance the clock while it
+        waits.
 
-        :param patience: maximum seconds by which the clock moves.
+        :param patience: maximum number of seconds to advance the clock.
         """
         results: list[Any] = []
         deferred = Deferred.fromCoroutine(coroutine)

@@ -26,9 +26,9 @@ class FakeRepository:
     A repository in memory.
 
     :ivar resolved: the number of requests for a ref.
-    :ivar down: the error of the Git server; None if it works.
+    :ivar down: the error of the Git server; None if the server works.
     :ivar head: the full name of the default branch, to which commits without a ref are
-        added; ``HEAD`` if the repository does not report it.
+        added; ``HEAD`` if the repository does not report its default branch.
     """
 
     def __init__(self, name: str = "") -> None:

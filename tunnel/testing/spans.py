@@ -44,7 +44,7 @@ class FakeSpan:
 class FakeTracer:
     """A tracer that records all spans, or only spans of existing traces."""
 
-    #: Whether traces may begin here.
+    #: Whether a trace may begin with a span of this tracer.
     begins: bool = True
     #: Every span, in the order of their starts.
     spans: list[FakeSpan] = attrs.Factory(list)

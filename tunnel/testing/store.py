@@ -38,7 +38,7 @@ class _Namespace:
 
 class FakeStore:
     """
-    The store of the modules of a `ModulePair`: its ``store``.
+    The store of the modules of a `ModulePair`: its attribute ``store``.
 
     :ivar down: whether operations fail with UNAVAILABLE, as during an outage of Redis.
     """

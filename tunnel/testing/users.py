@@ -21,8 +21,8 @@ class FakeUsers:
     def __init__(self) -> None:
         #: The `Access` of each token; other tokens are refused.
         self.tokens: dict[str, Access] = {}
-        #: Functions of the module that return the ids of credentials with open
-        #: connections.
+        #: Functions that the module passed to `recheck`; each returns the ids of
+        #: credentials with open connections.
         self.held: list[Callable[[], Collection[str]]] = []
         #: Usage that the module counted.
         self.used: list[Usage] = []

@@ -27,7 +27,7 @@ class Answer:
 
 
 class _Root(Resource):
-    """Root resource that finds the resources of modules as kas does."""
+    """Root resource that finds the resources of modules in the same way as kas."""
 
     isLeaf = False
 
@@ -57,7 +57,7 @@ def visit(
     Return the response to one request.
 
     :param fields: header fields by name.
-    :param settle: runs pending work until a response exists.
+    :param settle: runs pending work; called once, before the response is read.
     """
     site: Any = Site(_Root(pages))
     site.noisy = False

@@ -5,18 +5,18 @@ Helpers for both programs and for modules; they are part of the stable API.
     until.py        wait for a condition
     interruptible.py
                     steps of a loop that a newer event interrupts
-    timers.py       delayed calls: cancelled, made sooner, and with names
+    timers.py       cancel or advance delayed calls, or give names to them
     counts.py       counts by key, without zero entries
     single_flight.py
-                    one call at a time, whose result goes to all who wait for it
+                    one call at a time, whose result goes to all waiting callers
     peer_slots.py   slots for each peer, so that none delays the others
     token_bucket.py rate limits
-    allowance.py    a number of actions in any period
+    allowance.py    a limit for the number of actions in any period
     recent.py       a table that forgets its oldest entry
     parallel.py     concurrent calls, at most a number of them at once
     for_each.py     call a function for each item; log exceptions and continue
-    texts.py        texts of a peer, made safe
-    packing.py      bytes deflated, and inflated with a limit
+    texts.py        makes texts from a peer safe
+    packing.py      compression, and decompression with a limit
     traces.py       ids of traces, created and parsed (W3C traceparent)
     log_budget.py   a limit for log lines that any stranger can cause
     failure_log.py  a line for each error that a client sees, with the id of its trace

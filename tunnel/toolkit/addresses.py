@@ -8,17 +8,17 @@ from twisted.internet.interfaces import IAddress
 
 __all__ = ["client_network", "peer_network"]
 
-#: Leading bits of an IPv6 address that name one customer of a provider, who can use
-#: all addresses that begin with them.
+#: Number of leading bits of an IPv6 address that identify one customer of a provider:
+#: the customer can use every address that begins with these bits.
 _NETWORK = 64
 
 
 def client_network(host: str) -> str:
     """
-    Return the part of a client's address that is limited: a host, or an IPv6 network.
+    Return the key of a client in limits: its host, or its IPv6 network.
 
-    :param host: an IP address; any other text, such as the empty one of a Unix socket,
-        is ``local``.
+    :param host: an IP address; for any other text, such as the empty text of a Unix
+        socket, the key is ``local``.
     """
     try:
         address = ip_address(host)
@@ -33,5 +33,5 @@ def client_network(host: str) -> str:
 
 
 def peer_network(peer: IAddress) -> str:
-    """Return the part of a peer's address that is limited: see `client_network`."""
+    """Return the key of a peer in limits: see `client_network`."""
     return client_network(getattr(peer, "host", ""))

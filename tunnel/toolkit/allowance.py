@@ -11,7 +11,9 @@ __all__ = ["Allowance"]
 
 @attrs.define(eq=False)
 class Allowance:
-    """A maximum number of actions per number of seconds."""
+    """
+    Limit for the rate of an action: at most *times* actions in any period of *seconds*.
+    """
 
     _times: int
     _seconds: float
@@ -38,5 +40,7 @@ class Allowance:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the limit was reached at the last `wait`."""
+        """
+        Whether the limit is reached; only `wait` forgets actions that no longer count.
+        """
         return len(self._taken) >= self._times

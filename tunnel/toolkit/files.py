@@ -71,11 +71,11 @@ class WatchedFile(Generic[_T]):
     The content of one or several files, which is read again after a change.
 
     If new content is unusable, the old content stays valid.  The problem is reported
-    once for each change, and the content is tried again at each check, because perhaps
-    only a file descriptor was missing.
+    once for each change.  The content is tried again at each check, because the cause
+    may have been temporary, such as a lack of file descriptors.
 
     :param version: returns a value that changes with the files, such as `file_version`
-        of one.
+        of a single file.
     :param read: reads the content; an exception of the first call passes to the caller.
     :param refused: receives later exceptions of the type *unusable*.
     :param changed: called after new content was read.
@@ -102,13 +102,16 @@ class WatchedFile(Generic[_T]):
         self._interval = interval
         self._changed = changed
         self._looked = seconds()
-        # Determined before the content is read, so that a change in the meantime is
-        # read again.
+        # The version is determined before the content is read, so that a change in the
+        # meantime is read again.
         self._used = self._complained = version()
         self.content = read()
 
     def get(self) -> _T:
-        """Return the content, read again if the last check is an interval ago."""
+        """
+        Return the content; check for changes first if the last check is an interval
+        ago.
+        """
         now = self._seconds()
         if now - self._looked >= self._interval:
             self._looked = now
@@ -237,9 +240,9 @@ def replace_file(
     path: Path, data: bytes, mode: int = 0o600, *, durable: bool = True
 ) -> None:
     """
-    Replace a file at once, or leave it as it was.
+    Replace a file atomically; after a failure, the file has its old content.
 
-    :param durable: whether to wait until it is on disk.
+    :param durable: whether to wait until the new content is on disk.
     """
     with Replacement(path, mode, durable) as replacement:
         replacement.write(data)
@@ -270,8 +273,8 @@ def read_secret_file(
     """
     Read a file with a secret, byte for byte.
 
-    :raises ValueError: it cannot be read, or has more than *limit* bytes; the text
-        gives the reason without quoting the secret.
+    :raises ValueError: if the file cannot be read, or has more than *limit* bytes; the
+        text gives the reason without quoting the secret.
     """
     try:
         with open(path, "rb") as source:
@@ -285,11 +288,11 @@ def read_secret_file(
 
 def read_base64_secret(path: str | os.PathLike[str], least: int) -> bytes:
     """
-    Read a secret in base64 from a file, as GitLab's tools write it.
+    Read a secret in base64 from a file, in the format that GitLab's tools write.
 
     :param least: minimum number of decoded bytes.
-    :raises ValueError: it is invalid; the text gives the reason without quoting the
-        secret.
+    :raises ValueError: if the secret is invalid; the text gives the reason without
+        quoting the secret.
     """
     data = read_secret_file(path)
     try:

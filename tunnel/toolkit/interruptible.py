@@ -18,7 +18,8 @@ class Interruptible:
     The steps of a loop, which an event may interrupt.
 
     `interrupt` ends the step that runs, and the loop continues with newer data.
-    Cancelling the loop ends both, also while an interrupted step still cleans up.
+    Cancelling the loop ends the loop and its current step, even while an interrupted
+    step is cleaning up.
 
         while True:
             steps.begin()
@@ -33,7 +34,7 @@ class Interruptible:
         self._running: Deferred[Any] | None = None
 
     def begin(self) -> None:
-        """Note that the next steps use current data."""
+        """Record that the next steps use current data."""
         self.is_interrupted = False
 
     def interrupt(self) -> None:

@@ -23,8 +23,8 @@ class LogBudget:
         Take a line from the budget; return None if it must not be logged.
 
         :param now: seconds of a monotonic clock.
-        :returns: the end of the line: empty, or the number of lines that were left out
-            before it.
+        :returns: text to append to the line: empty, or the number of earlier lines that
+            were left out.
         """
         if self._bucket is None:
             self._bucket = TokenBucket(LINES_AT_ONCE, LINES_A_SECOND, now)

@@ -6,7 +6,7 @@ import zlib
 
 __all__ = ["pack", "unpack"]
 
-#: Compression level of zlib: the lowest already shrinks the groups of a user to a
+#: The lowest compression level of zlib, which already shrinks the groups of a user to a
 #: tenth.
 _LEVEL = 1
 

@@ -24,10 +24,11 @@ async def in_parallel(
     """
     Return the results of *calls* in their order; at most *limit* run at the same time.
 
-    A failure or a cancellation ends all of them: running calls are cancelled, and
-    waiting calls never start.
+    A failure or a cancellation ends all calls: running calls are cancelled, and waiting
+    calls never start.
 
-    :param ends: called before that, so that callers can cancel further work.
+    :param ends: called when a call has failed, before the others are cancelled, so that
+        the caller can cancel further work.
     """
     waiting = enumerate(calls)
     results: dict[int, _T] = {}

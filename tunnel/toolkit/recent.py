@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 class Recent(OrderedDict[K, V]):
     """
-    A table of at most *most* entries: a further one replaces the entry that was set
+    A table of at most *most* entries: a further entry replaces the entry that was set
     longest ago.
 
     ``recent[key] = value`` also renews an existing entry; reading changes nothing.

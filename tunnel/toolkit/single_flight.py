@@ -59,7 +59,8 @@ class SingleFlight(Generic[T]):
         """Start a call unless one runs."""
         if self._running is None:
             self._running = calling = Deferred.fromCoroutine(self._called())
-            # If the call has already ended, its callers may start another one in here.
+            # If the call has already ended, `_ended` runs inside this statement, and a
+            # waiting caller may start another call.
             calling.addBoth(self._ended)
 
     def leave(self, waiter: Deferred[T]) -> None:

@@ -50,7 +50,7 @@ class Timers:
         return call is not None and bool(call.active())
 
     def later(self, name: str, seconds: float, action: Callable[[], object]) -> None:
-        """Call *action* after *seconds*, in place of an earlier call of this name."""
+        """Call *action* after *seconds*; this replaces an earlier call of this name."""
         self.cancel(name)
         self._calls[name] = self._clock.callLater(seconds, action)
 

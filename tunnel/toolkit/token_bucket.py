@@ -47,10 +47,10 @@ class TokenBucket:
 
     def borrow(self, now: float, longest: float) -> float | None:
         """
-        Spend an event in advance if necessary.
+        Spend an event, even before it is permitted.
 
-        :returns: the seconds until it is permitted; None if they exceed *longest*, and
-            nothing is spent.
+        :returns: the seconds until the event is permitted; None if this is longer than
+            *longest*, and then no event is spent.
         """
         missing = _WHOLE - self.fill(now)
         seconds = max(0.0, missing / self.per_second)

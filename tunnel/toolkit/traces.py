@@ -26,8 +26,8 @@ __all__ = [
 #: The name of the header.
 TRACEPARENT: Final = "traceparent"
 
-#: The trace of the call on whose behalf the code runs; None without such a call.  It
-#: follows coroutines.
+#: The trace of the call on whose behalf the code runs; None without such a call.
+#: Coroutines keep the value of the code that started them.
 CURRENT: Final[ContextVar[str | None]] = ContextVar("traceparent", default=None)
 
 #: Maximum number of characters of a value: version 00 has 55, later versions may have
@@ -54,12 +54,17 @@ def trace_id_of(value: str | None) -> str | None:
 
 
 def trace_id_in(fields: bytes) -> str | None:
-    """Return the id in header lines, each preceded by CR LF; None if there are two."""
+    """
+    Return the id in header lines, each preceded by CR LF; None unless exactly one line
+    has a valid id.
+    """
     return trace_id_of(traceparent_in(fields))
 
 
 def traceparent_in(fields: bytes) -> str | None:
-    """Return the value in header lines, if there is one and it is valid."""
+    """
+    Return the value in header lines; None unless exactly one line has a valid value.
+    """
     values = _FIELD.findall(fields)
     if len(values) != 1:
         return None

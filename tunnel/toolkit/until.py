@@ -29,5 +29,5 @@ async def until(
 
 
 async def rest_of(period: float, since: float, clock: IReactorTime) -> None:
-    """Wait until *period* seconds have passed since *since*."""
+    """Wait until *period* seconds have passed since the time *since*."""
     await until(lambda: False, clock, period - (clock.seconds() - since))

@@ -28,7 +28,8 @@ def quoted_address(text: str) -> str:
     scheme, found, rest = text.partition("://")
     if not found or "@" in scheme:
         scheme, found, rest = "", "", text
-    # Even if the rest is invalid: a password may contain a slash.
+    # The user name and password are removed even if the rest of the address is invalid,
+    # because a password may contain a slash.
     _, at, host = rest.rpartition("@")
     host, mark, _ = host.partition("?")
     if host.startswith(":"):

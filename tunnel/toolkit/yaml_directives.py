@@ -9,7 +9,7 @@ __all__ = ["MAX_TAGS", "tag_beyond_limit"]
 
 #: Maximum number of ``%TAG`` lines in a text.  libyaml compares each with all earlier
 #: ones, and blocks all other threads in the meantime: a file of 5 MiB would stop the
-#: process for minutes.  Manifests have none.
+#: process for minutes.  Manifests contain no such lines.
 MAX_TAGS = 100
 
 #: A ``%TAG`` at the beginning of a line, by libyaml's definition of lines.

@@ -1,9 +1,9 @@
 """
 Addresses of kas in agentk's configuration, and their endpoints.
 
-``tls://kas.example:8150`` and ``wss://kas.example/path`` are the usual two.  ``tcp://``
-and ``ws://`` work without TLS, for tests and for meshes that encrypt below;
-``unix:/path`` is for the same machine.
+The usual addresses are ``tls://kas.example:8150`` and ``wss://kas.example/path``.
+``tcp://`` and ``ws://`` work without TLS, for tests and for service meshes that encrypt
+connections; ``unix:/path`` is for a kas on the same machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONNECT_TIMEOUT = 30.0
 
 _DEFAULT_PORTS = {"tls": 8150, "tcp": 8150, "wss": 443, "ws": 80}
 
-#: Schemes of other programs, with their meaning and replacement.
+#: Schemes that other programs use, with their meaning and replacement.
 _FOREIGN = {
     "grpc": ("GitLab's agent protocol", "tcp://{host}:8150 or ws://{host}"),
     "grpcs": ("GitLab's agent protocol", "tls://{host}:8150 or wss://{host}"),
@@ -45,7 +45,7 @@ _FOREIGN = {
 
 @attrs.frozen
 class KasAddress:
-    """The address of kas, and how to connect to it."""
+    """The address of a kas, and the way to connect to it."""
 
     #: ``tls``, ``wss``, ``tcp``, ``ws`` or ``unix``.
     scheme: str

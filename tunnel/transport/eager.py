@@ -6,7 +6,7 @@ to call back when the socket is writable, so that one write costs an ``epoll_ctl
 more turn of the reactor, the ``send``, and a second ``epoll_ctl``.  The socket of a
 tunnel can nearly always accept a flush at once.  On Twisted 26.10, GETs of 200 B by
 ``transport.write`` alone cost kas 1.26 and agentk 1.28 times the CPU on one connection,
-1.13 and 1.11 times on 64, with a median latency of 1.3 times on one.
+1.13 and 1.11 times on 64, with 1.3 times the median latency on one.
 
 This is useful only for code that collects its writes and makes them once per reactor
 turn, because every call is a system call.
@@ -56,8 +56,8 @@ def write(transport: Writable, data: bytes) -> None:
         or transport._writeDisconnecting
         or transport._aborting
         or transport.TLS
-        # A pull producer is resumed when the buffer becomes empty. If its data bypassed
-        # the buffer, it would never be resumed.
+        # A pull producer is resumed when the buffer becomes empty. If the producer's
+        # data bypassed the buffer, the producer would never be resumed.
         or (transport.producer is not None and not transport.streamingProducer)
     ):
         transport.write(data)
@@ -82,8 +82,8 @@ def unsent(transport: object) -> int | None:
     """
     Return the number of bytes in *transport* that the kernel has not accepted yet.
 
-    None if it is unknown. Besides sockets, every layer of this package returns the
-    number for the underlying socket, by a method of the same name.
+    None if the number is unknown. Besides sockets, every layer of this package returns
+    the number for the underlying socket, by a method of the same name.
     """
     if isinstance(transport, Connection):
         return len(transport.dataBuffer) - transport.offset + transport._tempDataLen

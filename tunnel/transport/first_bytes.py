@@ -1,4 +1,4 @@
-"""One port for both: the plain tunnel, and the tunnel inside a WebSocket."""
+"""One port for two protocols: the plain tunnel, and the tunnel inside a WebSocket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class SniffError(NegotiationError):
 
 
 class _Sniffer(Handover):
-    """Waits for the first bytes, which distinguish HTTP from the tunnel."""
+    """
+    Reader of the first bytes of a connection, which distinguish HTTP from the tunnel.
+    """
 
     error_type = SniffError
     _GET = b"GET "
@@ -58,7 +60,8 @@ class _Sniffer(Handover):
 @implementer(IProtocolFactory)
 class TunnelOrWebSocketFactory:
     """
-    One listener for both: the plain tunnel, and the tunnel inside a WebSocket.
+    Factory of one listener for two protocols: the plain tunnel, and the tunnel inside a
+    WebSocket.
 
     :param tunnel_factory: for connections that do not begin with ``GET``.
     :param websocket_factory: created by `wrap_websocket_server`.

@@ -32,7 +32,7 @@ from tunnel.transport.negotiation import LayerFactory, Negotiator, abort
 __all__ = ["CLOSE_TIMEOUT", "Layer"]
 
 #: Seconds that a closing connection may stay open while the peer accepts no byte of the
-#: remaining data.  A slow peer makes progress, and has more time.
+#: remaining data.  A slow peer makes progress, and so has more time.
 CLOSE_TIMEOUT: Final = 15.0
 
 
@@ -64,13 +64,15 @@ class Layer(Negotiator):
     # Methods of subclasses
 
     def write(self, data: bytes) -> None:
-        """Translate and send *data*; dropped after the connection began to close."""
+        """
+        Translate and send *data*; data is dropped after the connection began to close.
+        """
         raise NotImplementedError
 
     def say_goodbye(self) -> None:
         """
-        Tell the peer that nothing follows, and close the transport below as soon as
-        possible.
+        Announce to the peer that nothing follows, and close the transport below as soon
+        as possible.
         """
         raise NotImplementedError
 
@@ -81,7 +83,7 @@ class Layer(Negotiator):
     def explain_loss(self, reason: Failure) -> Failure:
         """
         Return the reason for the protocol above if the connection ended without an
-        announcement of either side.
+        announcement from either side.
         """
         return reason
 
@@ -97,7 +99,11 @@ class Layer(Negotiator):
         return True
 
     def hand_up(self, data: bytes, ended: bool = False) -> None:
-        """Pass decoded bytes to the protocol above; with *ended*, they are the last."""
+        """
+        Pass decoded bytes to the protocol above.
+
+        :param ended: whether these are the last bytes.
+        """
         if self._paused or self._held:
             # The transport below delivers data that it had already read when it was
             # paused.
@@ -125,9 +131,11 @@ class Layer(Negotiator):
 
     def close_in_answer(self, error: Exception | None = None) -> None:
         """
-        Close because the peer is leaving; unsent data of a producer is useless.
+        Close because the peer is leaving; a producer's unsent data is not needed any
+        more.
 
-        :param error: passed to the protocol above, which otherwise gets a clean end.
+        :param error: passed to the protocol above; without it, the end of the
+            connection counts as clean.
         """
         self.disconnecting = True
         # The peer's socket may be gone before our response arrives, which does not
@@ -306,6 +314,8 @@ classImplements(Layer, ITransport, IConsumer, IPushProducer)
 
 
 def _ask(transport: Any, name: str, *arguments: bool) -> Any:
-    """Call a TCP option if the underlying transport has it."""
+    """
+    Set a TCP option by a method of the underlying transport, if it has this method.
+    """
     option = getattr(transport, name, None)
     return None if option is None else option(*arguments)

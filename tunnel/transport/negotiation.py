@@ -51,11 +51,12 @@ __all__ = [
 ]
 
 #: Maximum number of seconds of one negotiation.  A full TLS handshake over a bad mobile
-#: link takes two or three; a slower peer would waste memory.
+#: link takes two or three seconds; a slower peer would waste memory.
 HANDSHAKE_TIMEOUT = 10.0
 
 #: Maximum number of concurrent negotiations on one port.  A TLS handshake costs 1.5 ms,
-#: so with more of them some would time out; each takes a file descriptor and 40 KiB.
+#: so with more negotiations some would time out; each takes a file descriptor and 40
+#: KiB.
 MAX_NEGOTIATING = 5000
 
 
@@ -77,8 +78,8 @@ class NegotiationError(TunnelError):
     peer = ""
 
     def __init__(self, label: str, message: str) -> None:
-        # Parts of the message may come from the other side: names in certificates,
-        # headers.
+        # Parts of the message may come from the other side, such as names in
+        # certificates, or headers.
         super().__init__(clean(message, MAX_TEXT, " "))
         self.label = label
 
@@ -91,10 +92,10 @@ class LayerFactory:
 
     :param build: creates the layer for one connection.
     :param opened: called with each protocol above, after it has its transport.
-    :param failed: called with the `NegotiationError` of each connection that failed
-        before.
-    :param room: returns how many connections may negotiate now; others are closed at
-        once.
+    :param failed: called with the `NegotiationError` of each connection whose
+        negotiation failed.
+    :param room: returns how many connections may negotiate now; other connections are
+        closed at once.
     """
 
     above: IProtocolFactory
@@ -149,7 +150,10 @@ class Negotiator:
         self._negotiating = False
 
     def begin(self) -> None:
-        """Start the negotiation; a side that has to send first does so here."""
+        """
+        Start the negotiation; if our side sends first, its first bytes are sent in this
+        method.
+        """
 
     def makeConnection(self, transport: ITransport) -> None:
         self._lower = transport
@@ -180,7 +184,8 @@ class Negotiator:
         """
         End the negotiation without success, after the written data was sent.
 
-        The deadline stays: it also limits the time for closing the connection.
+        The deadline of the negotiation stays, so that it also limits the time for
+        closing the connection.
         """
         if self._refusal is not None or self._above is not None:
             return
@@ -200,7 +205,7 @@ class Negotiator:
             self._factory.failed(error)
 
     def give_up(self) -> None:
-        """Cut a connection whose caller has cancelled."""
+        """Cut the connection, because its caller has cancelled."""
         if not self._lost and self._lower is not None:
             abort(self._lower)
 
@@ -264,11 +269,12 @@ class Handover(Negotiator):
     A reader of the first bytes of a connection, which then gives its transport to a
     protocol.
 
-    After `hand_over`, the protocol above writes to the transport directly.  Received
-    bytes reach it directly from a layer, and pass through this object from a socket.
+    After `hand_over`, the protocol above writes to the transport directly.  If the
+    transport is a layer, it also delivers received bytes directly to the protocol
+    above; if it is a socket, received bytes pass through this object.
     """
 
-    #: Whether received bytes also pass through this object from a layer.
+    #: Whether received bytes pass through this object even if the transport is a layer.
     stays: ClassVar[bool] = False
 
     @property
@@ -282,9 +288,10 @@ class Handover(Negotiator):
 
     def hand_over(self, rest: bytes, to: IProtocolFactory | None = None) -> None:
         """
-        End the negotiation, and pass on *rest*, the bytes that arrived after its end.
+        End the negotiation, and pass on the bytes that follow it.
 
-        :param to: creates the protocol above, if not the factory's ``above``.
+        :param rest: the bytes that arrived after the end of the negotiation.
+        :param to: creates the protocol above; None to use the factory's ``above``.
         """
         lower = self._lower
         above = self._connect_above(lower, to or self._factory.above)
@@ -337,8 +344,8 @@ def connect_through(
     """
     Connect, and wait until the layer of *factory* has negotiated.
 
-    The result is the protocol above.  Cancelling cuts the connection, whichever state
-    it is in.
+    The Deferred fires with the protocol above.  Cancelling the Deferred cuts the
+    connection in any state.
     """
     layers: list[Negotiator] = []
     build = factory.build

@@ -77,14 +77,14 @@ def proxy_for(
     url_scheme: str, host: str, port: int, environ: Mapping[str, str]
 ) -> ProxyURL | None:
     """
-    Return the proxy that the environment names for a destination; None if there is
-    none.
+    Return the proxy that the environment names for a destination; None if the
+    environment does not name one.
 
-    ``https_proxy`` applies to ``https`` and ``wss``, ``http_proxy`` to the others;
-    lower case takes precedence over upper case.  ``no_proxy`` lists destinations
-    without a proxy: ``*``, names (with everything below them, leading dot or not),
-    addresses, networks (``10.0.0.0/8``), each with an optional port.  This machine is
-    never reached through a proxy.
+    ``https_proxy`` applies to ``https`` and ``wss``, ``http_proxy`` to other schemes;
+    the variable in lower case takes precedence over the variable in upper case.
+    ``no_proxy`` lists destinations without a proxy: ``*``, names (including everything
+    below them, with or without a leading dot), addresses, networks (``10.0.0.0/8``),
+    each with an optional port.  This machine is never reached through a proxy.
 
     :raises ConfigurationError: the variable does not contain a valid URL.
     """
@@ -119,8 +119,8 @@ class HTTPConnectEndpoint:
     An endpoint that connects to *host* and *port* through the proxy at
     *proxy_endpoint*.
 
-    The protocol gets the transport of the connection to the proxy itself; early data
-    from the destination arrives there, too.
+    The protocol gets the transport of the connection to the proxy itself.  If the
+    destination sends data early, the protocol gets this data, too.
 
     :param credentials: the user name and password for Basic authentication.
     :param headers: further headers for the proxy.

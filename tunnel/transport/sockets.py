@@ -18,14 +18,14 @@ __all__ = [
     "tune_socket",
 ]
 
-#: Number of bytes that the kernel buffers before it accepts no more; about 5 ms at 100
-#: Mbit/s.  By default it buffers megabytes, and the next small response waits behind
-#: them.
+#: Maximum number of unsent bytes that the kernel buffers, about 5 ms at 100 Mbit/s.  By
+#: default it buffers megabytes, and the next small response waits behind them.
 UNSENT: Final = 64 * 1024
 
-#: Number of bytes that the kernel buffers from an API server on an upgraded connection.
-#: By default it would buffer six megabytes: for a slow client a minute of data, which
-#: delays all further data.  Networks inside a cluster are fast with less.
+#: Maximum number of bytes that the kernel buffers from an API server on an upgraded
+#: connection.  By default it would buffer six megabytes, which is a minute of data for
+#: a slow client, and delays all further data.  Networks inside a cluster are fast with
+#: a smaller buffer.
 RECEIVED: Final = 256 * 1024
 
 #: From linux/tcp.h; the module `socket` does not define it.
@@ -58,7 +58,8 @@ def is_local(address: Any) -> bool:
     except ValueError:
         return False
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        # A socket for both families reports an IPv4 peer in this form.
+        # A socket for both families reports an IPv4 peer as an IPv4-mapped IPv6
+        # address.
         return found.ipv4_mapped.is_loopback
     return found.is_loopback
 

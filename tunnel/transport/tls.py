@@ -151,8 +151,8 @@ class ReloadingServerContext:
     changed.
 
     If files become invalid (incomplete, broken link, wrong key), the last valid context
-    stays in use and the problem is logged once; they are tried again after the next
-    change.  Only the first load raises.
+    stays in use and the problem is logged once; the files are tried again after the
+    next change.  Only the first load raises an exception.
     """
 
     _log = Logger()
@@ -264,8 +264,8 @@ def check_identity(cert_file: str, key_file: str) -> None:
     """
     Check a certificate and its key.
 
-    :raises ConfigurationError: they do not belong together or cannot be read; the text
-        names the file.
+    :raises ConfigurationError: if they do not belong together, or a file cannot be
+        read; the text names the file.
     """
     _load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert_file, key_file)
 
@@ -278,9 +278,10 @@ class TLSHandshakeError(NegotiationError):
     """
 
     layer = "TLS"
-    #: With ``name-mismatch``, the names of the certificate, if known.
+    #: The names of the certificate, if they are known; only with label
+    #: ``name-mismatch``.
     names: tuple[str, ...] = ()
-    #: The required name, also with ``name-mismatch``.
+    #: The name that the certificate should contain; only with label ``name-mismatch``.
     wanted: str = ""
 
 
@@ -407,7 +408,10 @@ def _der_time(der: bytes, start: int) -> datetime:
 
 
 def _der_content(der: bytes, start: int) -> tuple[int, int]:
-    """Return the begin and end of the content of the DER value at *start*."""
+    """
+    Return the offsets of the beginning and of the end of the content of the DER value
+    at *start*.
+    """
     if start + 2 > len(der):
         raise ValueError("not a certificate: it ends too early")
     length = der[start + 1]

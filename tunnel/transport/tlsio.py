@@ -7,8 +7,8 @@ ends with a record. Twisted 26.10's own TLS (pyOpenSSL 26.4) needs 2.5 times the
 an echo of 200 B, on one connection and on 16, 1.5 times the CPU to send a GB, and 17.5
 KiB for an idle connection instead of 13.2.
 
-Write large pieces: each `write` ends in a system call.  Callers with small frames
-should collect them and write once per turn of the reactor.
+Each `write` ends in a system call, so callers should write large pieces.  Callers with
+small frames should collect them and write once per turn of the reactor.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ __all__ = [
 #: last read of the socket (64 KiB) may already contain data.
 MAX_HANDSHAKE_BYTES: Final = 96 * 1024
 
-#: Number of bytes of one piece for OpenSSL, whose buffers never shrink during a
-#: connection.  Pieces of one record leave 23 KiB in a tunnel that was busy, pieces of
-#: 64 KiB leave 78 KiB; small pieces cost 5 to 10 % of bulk throughput.
+#: Number of bytes that are passed to OpenSSL at once, because OpenSSL's buffers never
+#: shrink during a connection.  Pieces of one record leave 23 KiB in a tunnel that was
+#: busy, pieces of 64 KiB leave 78 KiB; small pieces cost 5 to 10 % of bulk throughput.
 _SLICE: Final = 16 * 1024
 
 #: Maximum number of bytes of plaintext in a record.
@@ -78,11 +78,11 @@ class TLSConnection(Layer):
     """
     One TLS connection, as protocol and as transport.
 
-    Half-close works in both directions, by TLS's own ``close_notify``: it notifies a
-    protocol above that provides `IHalfCloseableProtocol` when the peer has finished,
-    and ``loseWriteConnection`` notifies the peer that we have.  Any machine on the path
-    can end the connection below without ``close_notify``; the protocol above then gets
-    `ConnectionLost`, never `ConnectionDone`.
+    Half-close works in both directions, by TLS's own ``close_notify``.  A protocol
+    above that provides `IHalfCloseableProtocol` is notified when the peer has finished,
+    and ``loseWriteConnection`` notifies the peer that our side has finished.  Any
+    machine on the path can end the connection below without ``close_notify``; the
+    protocol above then gets `ConnectionLost`, never `ConnectionDone`.
     """
 
     error_type: ClassVar = TLSHandshakeError
@@ -133,7 +133,7 @@ class TLSConnection(Layer):
             if self._server_side and error.reason == "HTTP_REQUEST":
                 self._outgoing.read()
                 eager.write(self._lower, _PLAIN_HTTP_ANSWER)
-            # Send the alert that tells the peer the reason
+            # Send the alert that contains the reason for the peer.
             self._flush()
             self.refuse(*describe_error(error, self._server_hostname))
             return
@@ -160,7 +160,7 @@ class TLSConnection(Layer):
             self._decrypt(data)
 
     def _decrypt(self, data: bytes) -> None:
-        """Pass on the content of the records that *data* completes, in one piece."""
+        """Pass on the content of the records that *data* completes, as one piece."""
         tls, incoming = self._tls, self._incoming
         if tls is None:
             return
@@ -203,8 +203,8 @@ class TLSConnection(Layer):
 
     def connectionLost(self, reason: Failure) -> None:
         super().connectionLost(reason)
-        # This object often exists for longer, but OpenSSL's memory is not needed any
-        # more.
+        # This object often exists for longer than its connection, but OpenSSL's memory
+        # is not needed any more.
         self._tls = None
 
     def _flush(self) -> None:
@@ -270,15 +270,16 @@ class TLSConnection(Layer):
         try:
             self._tls.unwrap()
         except ssl.SSLError:
-            # OpenSSL wants to read: our close_notify is written, and the peer's has not
-            # arrived.  We do not wait for it.  After any other error the peer is gone.
+            # OpenSSL wants to read: our close_notify is written, and the close_notify
+            # of the peer has not arrived.  We do not wait for it.  After any other
+            # error the peer is gone.
             pass
         self._flush()
 
     def peer_finished(self) -> None:
         above = half_closeable(self._above)
         if not self._writable and not self.disconnecting:
-            # we had finished before
+            # Our side had finished before.
             self.loseConnection()
         elif self.disconnecting or above is None:
             self.close_in_answer()
@@ -371,8 +372,8 @@ def wrap_client(
     """
     Return a factory for any connecting endpoint that uses TLS under *factory*.
 
-    The endpoint's own Deferred fires before the handshake; use `TLSClientEndpoint` to
-    wait for it, and to learn why it failed.
+    The endpoint's own Deferred fires before the handshake; `TLSClientEndpoint` waits
+    for the handshake, and reports why it failed.
 
     :param server_hostname: the name or address to verify and to send as SNI.
     """
@@ -392,16 +393,17 @@ class TLSClientEndpoint:
     An endpoint that connects with *endpoint* and uses TLS.
 
     ``connect`` fires after the handshake, and so after the verification of the server's
-    certificate; it fails with `TLSHandshakeError`, or as *endpoint* or *context_source*
-    fails.
+    certificate.  It fails with `TLSHandshakeError`, or with an error from *endpoint* or
+    *context_source*.
 
-    In TLS 1.3, a server checks a client's certificate after the client has finished:
-    the refusal arrives as the loss of an established connection.
+    In TLS 1.3, a server checks a client's certificate after the client has finished the
+    handshake: the refusal arrives as the loss of an established connection.
 
     :param context_source: called for each connection.
     :param any_name_source: creates contexts that verify the issuer of a certificate but
-        not its name.  If it is given and the name does not match, a second connection
-        that sends nothing reads the certificate, and the error lists its names.
+        not its name.  If this parameter is given and the name does not match, a second
+        connection that sends no data reads the certificate, and the error lists its
+        names.
     """
 
     endpoint: IStreamClientEndpoint

@@ -61,25 +61,26 @@ __all__ = [
 
 SUBPROTOCOL = Subprotocol("txkas-tunnel.v1")
 
-#: Maximum number of bytes of an accepted message, which is in memory as a whole.  Four
-#: times as much as we send, because a proxy may join messages.
+#: Maximum number of bytes of an accepted message, which is in memory as a whole.  The
+#: limit is four times the size of messages that we send, because a proxy may join
+#: messages.
 MAX_MESSAGE_BYTES = 1024 * 1024
 #: Maximum number of bytes of a sent message; longer data is split.
 _MAX_SENT_BYTES = 256 * 1024
 
-#: Maximum number of bytes of responses to pings that wait in our buffer.  Without it, a
-#: peer that sends pings without reading would fill our memory.
+#: Maximum number of bytes of responses to pings that wait in our buffer.  Without this
+#: limit, a peer that sends pings without reading would fill our memory.
 MAX_PONG_BYTES = 64 * 1024
 
-#: Maximum number of bytes of the response to an upgrade, before it is complete.
+#: Maximum number of bytes of an incomplete response to an upgrade.
 MAX_ANSWER_BYTES = 64 * 1024
 
 #: Number of bytes of an error page that are read.
 _ENOUGH_OF_A_PAGE = 200
 
 #: Maximum number of bytes of the request line and headers of an upgrade.  nginx and
-#: most others accept 8 KiB per line and 32 KiB in total; an upgrade with a few cookies
-#: and a long token stays below 16 KiB.
+#: most other servers accept 8 KiB per line and 32 KiB in total; an upgrade with a few
+#: cookies and a long token stays below 16 KiB.
 MAX_REQUEST_BYTES = 16 * 1024
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?\r?\n")
@@ -120,8 +121,8 @@ class WebSocketClientEndpoint:
     """
     An endpoint that connects with *endpoint* and opens a WebSocket.
 
-    ``connect`` fires when the WebSocket is open; it fails with `WebSocketError`, which
-    describes the response, or as *endpoint* fails.
+    ``connect`` fires when the WebSocket is open.  It fails with `WebSocketError`, which
+    describes the response, or with an error from *endpoint*.
 
     :param url: host, port and path for the request; it is not used for connecting.
     :param headers: further headers for the request.
@@ -182,7 +183,7 @@ class _WebSocket(Layer):
         self._core = core
 
     def negotiate(self, data: bytes) -> None:
-        """Take bytes that arrive before the WebSocket is open."""
+        """Handle bytes that arrive before the WebSocket is open."""
         raise NotImplementedError
 
     def dataReceived(self, data: bytes) -> None:
@@ -194,7 +195,7 @@ class _WebSocket(Layer):
             self.negotiate(data)
 
     def receive(self, data: bytes) -> None:
-        """Take bytes of the open WebSocket."""
+        """Handle bytes that arrive while the WebSocket is open."""
         self._core.receive_data(data)
         self.take_frames(self._core.events_received())
 
@@ -273,7 +274,9 @@ class _WebSocket(Layer):
             self._leave(ConnectionLost(f"WebSocket closed by the peer: {close}"))
 
     def _leave(self, error: Exception) -> None:
-        """Stop after our close frame: nothing follows in either direction."""
+        """
+        Close after our close frame was queued: nothing follows in either direction.
+        """
         self.close_in_answer(error)
         self._watch_close()
         self._lower.loseConnection()

@@ -21,8 +21,8 @@ class Flusher:
     """
     Collector of connections with pending output, which all write once per turn.
 
-    A turn may bring a hundred requests for one agent; written one by one, they need a
-    hundred TLS records and system calls, but only one if written together.
+    A turn may bring a hundred requests for one agent.  Written one by one, they need a
+    hundred TLS records and system calls; written together, they need only one.
     """
 
     _log: ClassVar = Logger()

@@ -58,12 +58,12 @@ __all__ = [
 SEVERAL_TURNS: Final = 64
 
 #: Maximum number of events that are handled before timers and other descriptors get
-#: their turn; the kernel reports the remaining events first the next time.
+#: their turn; in the next turn, the kernel reports the remaining events first.
 MAX_EVENTS: Final = 256
 
-#: Maximum number of seconds of a turn for all sockets with the same `TurnShare`.  Other
-#: sockets wait that long in each turn; more work for one owner is rare without an
-#: attack.
+#: Maximum number of seconds of a turn for all sockets with the same `TurnShare`,
+#: because other sockets wait for that time in each turn.  Without an attack, more work
+#: for one owner is rare.
 SHARE_SECONDS: Final = 0.01
 
 #: Maximum number of seconds of a turn for all owners of a group: all users, all agents,
@@ -129,8 +129,8 @@ class Poller:
     """
     A reactor for its transports, which polls their sockets.
 
-    `of` returns the poller of a reactor. It registers with the reactor for its first
-    socket, and unregisters after the last one.
+    `of` returns the poller of a reactor.  A poller registers with its reactor for its
+    first socket, and unregisters after the last one.
     """
 
     _log: ClassVar = Logger()
@@ -144,7 +144,8 @@ class Poller:
         self._late: list[int] = []
         self._epoll = select.epoll()
         #: Descriptor of the kernel's poller, which is readable while an event waits.
-        #: Twisted calls `fileno` in each turn, so it is the kernel poller's own method.
+        #: Twisted calls `fileno` in each turn, so this attribute is the kernel poller's
+        #: own method.
         self.fileno = self._epoll.fileno
         self.logPrefix = "poller".__str__
         #: Transport to call and its wanted events, by descriptor.
@@ -179,13 +180,13 @@ class Poller:
     @classmethod
     def take(cls, transport: object, clock: Any) -> None:
         """
-        Poll the socket of *transport* from now on, if it has one.
+        Poll the socket of *transport* from now on, if it has a socket.
 
-        All connections that one port accepts from one address have one share of each
-        turn, and such connections of all addresses have a larger one, until `limit`
-        sets the owner of a connection.
+        Until `limit` sets the owner of a connection, all connections that one port
+        accepts from one address have one share of each turn, and all such connections
+        from any address have a larger share together.
 
-        Call it when the connection is made; repeating it does nothing.
+        Call this method when the connection is made; repeated calls do nothing.
         """
         if isinstance(transport, Connection) and transport.reactor is clock:
             poller = cls.of(clock)
@@ -204,7 +205,7 @@ class Poller:
                 transport.reactor = poller
                 transport.startReading()
                 if isinstance(transport, Server) and member.socket.family in _INTERNET:
-                    # This is a client that has not authenticated yet.
+                    # This connection is from a client that has not authenticated yet.
                     network = peer_network(transport.getPeer())
                     port = transport.getHost().port
                     poller._limit(member, (network, port), port)
@@ -221,12 +222,14 @@ class Poller:
         """
         From now on, handle events of a connection only within the share of its owner.
 
-        :param transport: of a connection that is polled here; another one is ignored.
-        :param owner: who the peer proved to be; all connections with the same owner
-            have one share.
-        :param group: all owners of a group have one more share; empty: no group.
-        :param spare: another owner of the group, whose share is used if the first one
-            has no time left; None: no other.
+        :param transport: the transport of a connection that is polled here; other
+            transports are ignored.
+        :param owner: identifies the authenticated peer; all connections with the same
+            owner have one share.
+        :param group: all owners of a group have one more share together; empty: no
+            group.
+        :param spare: another owner of the group, whose share is used if the share of
+            *owner* has no time left; None: no other owner.
         """
         poller = cls.of(clock)
         handle = getattr(transport, "getHandle", lambda: None)()
@@ -240,7 +243,7 @@ class Poller:
 
     def _limit(self, member: Any, owner: Hashable, group: int | str) -> None:
         if member.share is None:
-            # Reads become larger when they are fast.
+            # Reads become larger if the first reads take little time.
             member.read_size = SMALLEST_READ
         member.share = self._share_of(owner, group)
         member.spare_share = None
@@ -273,7 +276,7 @@ class Poller:
         self._unwant(writer, _OUT)
 
     def removeAll(self) -> list[Any]:
-        """Stop calling all returned transports."""
+        """Stop calling any transport, and return all transports."""
         members = [*self._members.values()]
         for member in members:
             self.removeReader(member)
@@ -381,7 +384,8 @@ class Poller:
         for fd, event in events:
             member = members.get(fd)
             if member is None:
-                # Otherwise an earlier socket in this loop has closed it.
+                # If the descriptor is not `_rest`, an earlier socket in this loop has
+                # closed it.
                 rest = rest or fd == self._rest
                 continue
             share = member.share
@@ -437,8 +441,8 @@ class Poller:
         The kernel reports sockets in the same order in each turn.  Within a group, the
         owner that used the least time recently comes first, so that a new client, or a
         user with a short request, does not wait for all clients that flood.  The same
-        applies to the sockets of an owner, because an owner may be all clients behind
-        one address.
+        rule applies to the sockets of one owner, because an owner may consist of all
+        clients behind one address.
         """
         order = {fd: place for place, fd in enumerate(self._late)}
         self._late = []
@@ -485,7 +489,7 @@ class Poller:
         """
         Handle any event other than plain input.
 
-        :returns: whether reading ended (and not writing), and the reason; without a
+        :returns: whether reading ended (otherwise writing), and the reason; without a
             reason, the descriptor stays open.
         """
         if event & _GONE and not event & _IN:
@@ -503,7 +507,9 @@ class Poller:
         return False, None
 
     def _end(self, member: Any, why: Any, reading: bool) -> None:
-        """End a descriptor as Twisted does, partly or as a whole."""
+        """
+        End the reading half of a descriptor, or the whole descriptor, as Twisted does.
+        """
         try:
             self.removeReader(member)
             reason = Failure(why)
@@ -529,7 +535,9 @@ class Poller:
 
 
 def _used_lately(user: Any, now: float) -> float:
-    """Return the recent time of a share or a socket in seconds, reduced by its age."""
+    """
+    Return the seconds that a share or a socket used recently, reduced by their age.
+    """
     user.used *= 0.5 ** ((now - user.used_at) / USED_SECONDS)
     user.used_at = now
     used: float = user.used
@@ -538,7 +546,7 @@ def _used_lately(user: Any, now: float) -> float:
 
 def _read(transport: Any) -> Exception | None:
     """
-    Do the work of `Connection.doRead`, which makes two more calls.
+    Do the work of `Connection.doRead` with two calls less.
 
     ``bufferSize`` also limits Twisted's buffer for the peer, so the size of reads is a
     separate attribute.

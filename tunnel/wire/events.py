@@ -15,7 +15,7 @@ from tunnel.pb.tunnel_pb2 import GoAway, Hello, Open, Resume, Welcome
 
 @attrs.define
 class HelloReceived:
-    """HELLO from a peer that dialled; call `Session.welcome`, or end."""
+    """HELLO from a peer that dialled; call `Session.welcome` or `Session.end`."""
 
     hello: Hello
 
@@ -39,7 +39,8 @@ class StreamOpened:
 @attrs.define
 class ResumeReceived:
     """
-    RESUME from the peer, to continue a stream; call `Session.resumed`, or reset it.
+    RESUME from the peer, to continue a stream; call `Session.resumed`, or reset the
+    stream.
     """
 
     stream_id: int
@@ -69,7 +70,10 @@ class AckReceived:
 
 @attrs.define
 class HeadersReceived:
-    """One header block; call `Session.consumed` with its length after using it."""
+    """
+    One header block of a stream; after using it, call `Session.consumed` with its
+    length.
+    """
 
     stream_id: int
     block: bytes = attrs.field(repr=lambda block: f"<{len(block)} bytes>")
@@ -78,7 +82,9 @@ class HeadersReceived:
 
 @attrs.define
 class DataReceived:
-    """Bytes; call `Session.consumed` with their number after using them."""
+    """
+    Bytes of a stream; after using them, call `Session.consumed` with their number.
+    """
 
     stream_id: int
     data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")

@@ -61,8 +61,8 @@ class FrameDecoder:
     """
     A decoder that splits a byte stream into frames.
 
-    It holds at most one incomplete frame, and the last chunk; a claimed length
-    allocates no memory.
+    It holds at most one incomplete frame, and the last chunk; memory is allocated only
+    for bytes that have arrived, not for the length that a frame claims.
     """
 
     __slots__ = ("_need", "_parts", "_size", "error", "max_payload")
@@ -89,8 +89,8 @@ class FrameDecoder:
             self._size += len(chunk)
             if self._size < self._need:
                 return []
-            # The parts are joined once per frame: joining at each chunk would take
-            # quadratic time.
+            # The parts are joined once per frame, because joining at each chunk would
+            # take quadratic time.
             chunk = b"".join(self._parts)
             self._parts.clear()
         frames: list[Frame] = []

@@ -38,7 +38,7 @@ SLICE: Final = 16 * KIB
 MIN_WINDOW: Final = 2 * MAX_HEADERS
 
 #: Maximum amount of data in transit on a stream with a slow reader, in seconds of
-#: reading: further data waits that long.
+#: reading, because further data has to wait for that time.
 AHEAD: Final = 1.0
 
 #: Maximum credit of a stream in bytes; it has to fit a signed 32-bit number.
@@ -47,16 +47,16 @@ MAX_CREDIT: Final = 2**31 - 1
 #: The last stream number; a connection that reaches it has to be replaced.
 MAX_STREAM_ID: Final = 2**31 - 1
 
-#: Maximum number of bytes of texts in RESET and GO_AWAY, which are for users; longer
-#: texts are truncated.
+#: Maximum number of bytes of the texts in RESET and GO_AWAY.  The texts are only for
+#: users, so longer texts are truncated.
 MAX_REASON: Final = 1 * KIB
 
 #: Maximum number of bytes of HELLO, which carries the credential and the names of
 #: services, and comes from strangers.
 MAX_HELLO: Final = 16 * KIB
 
-#: Maximum number of bytes of PING, which is returned as PONG, so that its size is the
-#: cost of an unread response.
+#: Maximum number of bytes of PING.  A PING is returned as PONG, so this is also the
+#: size of a response that the peer does not read.
 MAX_PING: Final = 64
 
 
@@ -84,19 +84,20 @@ class Limits:
     #: stream has to wait for the reader of another.
     session_bytes: int = 64 * MIB
 
-    #: Maximum number of bytes that one stream holds for a slow path; then its producer
-    #: is paused.
+    #: Maximum number of bytes that one stream holds for a slow path; above it, the
+    #: stream's producer is paused.
     send_high: int = 128 * KIB
 
     #: Number of held bytes at which the producer resumes.
     send_low: int = 32 * KIB
 
-    #: Maximum number of pieces that one stream holds: an empty block costs no credit,
-    #: but memory.
+    #: Maximum number of pieces that one stream holds: an empty block needs no credit,
+    #: but it needs memory.
     send_pieces: int = 1_024
 
-    #: Maximum number of control frames that wait to be sent.  They need no credit, so a
-    #: peer that never reads the responses must reach a limit.
+    #: Maximum number of control frames that wait to be sent.  Control frames need no
+    #: credit, so without a limit a peer that never reads the responses could fill our
+    #: memory.
     max_queued_control: int = 50_000
 
     #: Maximum number of RESET frames in an interval of ten seconds; a peer that sends

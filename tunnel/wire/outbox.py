@@ -79,11 +79,13 @@ class Outbox:
         stream.credit_due += count
 
     def data(self, stream: Stream, kind: int, data: bytes) -> bool:
-        """Queue bytes of a stream; return True if the producer should pause."""
+        """
+        Queue bytes of a stream; return True if the stream's producer should pause.
+        """
         queue = stream.queue
         if kind == DATA and len(data) < SMALL and queue and queue[-1][0] == DATA:
-            # Small pieces are joined: boundaries have no meaning, and each frame costs
-            # its reader more than its bytes.
+            # Small pieces are joined: their boundaries have no meaning, and each frame
+            # costs its reader more than its bytes.
             last = queue[-1][1]
             if len(last) < JOINED:
                 queue[-1] = (DATA, last + data)

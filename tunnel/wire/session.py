@@ -53,12 +53,13 @@ class Session:
 
     Bytes from the network go into `receive_bytes`, which returns events; our own calls
     (`open_stream`, `send_data`, `consumed`, `ping`) queue frames; `bytes_to_send`
-    drains the queue, control frames first and then the streams in turn, a slice each. A
+    drains the queue: control frames first, and then a slice of each stream in turn.  A
     Session reads no clock and touches no transport, so all of its behaviour can be
     replayed from a list of calls.
 
     If the peer breaks the protocol, methods do not raise exceptions: GO_AWAY with the
-    reason is queued, and one `SessionEnded` is returned. Misuse by our own side raises.
+    reason is queued, and one `SessionEnded` is returned.  If our own side misuses the
+    session, methods raise exceptions.
 
     :param dialler: True on the side that opened the connection; its streams are odd.
     """
@@ -81,8 +82,8 @@ class Session:
         self._decoder = FrameDecoder(MAX_PAYLOAD if dialler else MAX_HELLO)
         self._expected = FrameType.WELCOME if dialler else FrameType.HELLO
         self._streams = StreamTable(dialler)
-        # Stored, because each frame and each write uses it, and access through the
-        # table takes longer.
+        # The table of streams is stored as an attribute, because each frame and each
+        # write uses it, and access through `StreamTable` takes longer.
         self._by_id = self._streams.by_id
         self._outbox = Outbox(limits)
         #: Numbers of streams whose owner had to wait and can continue, until
@@ -160,7 +161,7 @@ class Session:
             self._outbox.message(FrameType.ACK, stream_id, pb.Ack(received=received))
 
     def send_headers(self, stream_id: int, block: bytes) -> bool:
-        """Queue one header block; otherwise like `send_data`."""
+        """Queue one header block; the rules of `send_data` apply."""
         if len(block) > MAX_HEADERS:
             raise ValueError(f"a header block of {len(block)} bytes")
         stream = self._sending(stream_id)
@@ -185,7 +186,7 @@ class Session:
         return stream.full
 
     def finish(self, stream_id: int) -> None:
-        """Half-close: no data follows the queued data."""
+        """Half-close the stream: no data follows the queued data."""
         stream = self._by_id.get(stream_id)
         if stream is None or stream.finishing:
             return
@@ -206,7 +207,8 @@ class Session:
             return
         if stream.move(StreamInput.SEND_RESET):
             self._outbox.reset(stream_id, code, message, peer_closed)
-        # Otherwise both sides have finished, and only unconsumed data is dropped.
+        # In all other cases both sides have finished, and only unconsumed data is
+        # dropped.
         self._streams.drop(stream)
 
     def consumed(
@@ -216,7 +218,7 @@ class Session:
         seconds: Callable[[], float] | None = None,
     ) -> None:
         """
-        Note that the application consumed *count* bytes of a stream.
+        Record that the application consumed *count* bytes of a stream.
 
         :param seconds: as for `tunnel.wire.stream.ReceiveWindow.consumed`.
         """
@@ -556,7 +558,7 @@ class Session:
         return True
 
     def _shed(self, out: Events) -> None:
-        """Reset streams until the session no longer holds too many bytes."""
+        """Reset streams until the session holds fewer bytes than its limit."""
         streams = self._streams
         while streams.buffered > self.limits.session_bytes:
             stream = streams.greediest()

@@ -20,8 +20,8 @@ class StreamState(Enum):
     HALF_CLOSED_REMOTE = "half-closed (remote)"
     CLOSED = "closed"
 
-    # The hash of Enum is a Python function, and would be called for each step of each
-    # stream.
+    # The hash function of Enum is written in Python, and would be called for each step
+    # of each stream.
     __hash__ = object.__hash__
 
 
@@ -38,8 +38,8 @@ class StreamInput(Enum):
 
 _S, _I = StreamState, StreamInput
 
-#: The table of specification section 5. A missing entry is an error: of the peer if it
-#: was received, of our code if it was sent.
+#: The table of specification section 5.  A step that is missing in the table is an
+#: error: of the peer if the input was received, of our code if the input was sent.
 TRANSITIONS: dict[tuple[StreamState, StreamInput], StreamState] = {
     (_S.OPEN, _I.SEND_FIN): _S.HALF_CLOSED_LOCAL,
     (_S.OPEN, _I.RECEIVE_FIN): _S.HALF_CLOSED_REMOTE,
@@ -70,11 +70,12 @@ CLOSED: Final = _S.CLOSED
 HALF_CLOSED_LOCAL: Final = _S.HALF_CLOSED_LOCAL
 HALF_CLOSED_REMOTE: Final = _S.HALF_CLOSED_REMOTE
 
-#: Frame types as plain numbers, because they are compared for every frame.
+#: Frame types as plain numbers, because they are compared with the type of every frame.
 HEADERS: Final = int(FrameType.HEADERS)
 DATA: Final = int(FrameType.DATA)
 
-#: Seconds like `AHEAD`, for a reader that took everything: its true rate may be larger.
+#: Seconds of reading, as with `AHEAD`, for a reader that has taken all data: its true
+#: rate may be larger than measured.
 CATCH_UP: Final = 4.0
 
 #: Data that waits to be sent: frame type, bytes.
@@ -85,8 +86,8 @@ class Stream:
     """
     The session's record of one stream.
 
-    ``state`` follows *sent* and received frames; ``finishing`` is set as soon as our
-    side has announced the end, even if some of its bytes still wait for credit.
+    ``state`` changes when frames are *sent* or received; ``finishing`` is set as soon
+    as our side has announced the end, even if some of its bytes still wait for credit.
     """
 
     __slots__ = (
@@ -148,7 +149,7 @@ class Stream:
     @property
     def sendable(self) -> bool:
         """
-        Tell whether data is waiting, and the credit permits to send at least a part of
+        Tell whether data is waiting, and the credit suffices to send at least a part of
         it.
         """
         if not self.queue:
@@ -167,9 +168,9 @@ class ReceiveWindow:
     arrive, so that a slow reader slows its sender down.  At any time ``available +
     buffered + unannounced == size``.
 
-    The size follows the reader: it is the number of bytes that the reader takes in
-    about a second.  It at most doubles while half of it is consumed, because a slow
-    reader first fills its buffers.
+    The size of the window follows the reader: it is the number of bytes that the reader
+    takes in about a second.  While half a window is consumed, the size at most doubles,
+    because a slow reader first fills its buffers.
     """
 
     __slots__ = (
@@ -251,7 +252,7 @@ class ReceiveWindow:
         # A clock that was set back gives one wrong value, but must not cause a division
         # by zero.
         rate = self._taken / max(now - self._since, 1e-6)
-        # Fewer bytes are in transit between two checks of a reader that keeps up.
+        # A reader that keeps up has few bytes in transit between two checks.
         if self.buffered * 4 <= self.size:
             least, wanted = min(self.size, max(target, MIN_WINDOW)), rate * CATCH_UP
         elif measured:
@@ -274,7 +275,7 @@ class ReceiveWindow:
 
 class StreamTable:
     """
-    The open streams, and the used numbers.
+    The open streams, and the numbers that were used.
 
     The side that dialled uses odd numbers.  Numbers only grow, so the table can tell
     whether a number was ever used.
@@ -342,8 +343,9 @@ class StreamTable:
         self, stream_id: int, send_credit: int, window: int, state: StreamState = OPEN
     ) -> Stream:
         """
-        Return a new stream of the peer whose number was admitted; *state* as for
-        `open`.
+        Return a new stream of the peer whose number was admitted.
+
+        :param state: as for `open`.
         """
         self.theirs += 1
         stream = self.by_id[stream_id] = Stream(stream_id, send_credit, window, state)
@@ -351,7 +353,7 @@ class StreamTable:
 
     def known(self, stream_id: int) -> Stream | None:
         """
-        Return the stream with a number from the peer; None if it has ended.
+        Return the stream whose number the peer sent; None if the stream has ended.
 
         :raises ProtocolError: if the stream was never opened.
         """
@@ -393,10 +395,11 @@ class StreamTable:
 
     def greediest(self) -> Stream:
         """
-        Return the stream to reset when all of them together hold too much.
+        Return the stream to reset when all streams together hold too many bytes.
 
-        It is the largest stream of the holder whose streams hold most: a holder of many
-        small streams does not cost another holder a stream.
+        The result is the largest stream of the holder whose streams hold the most
+        bytes, so that a holder of many small streams does not cost another holder a
+        stream.
         """
         held: Counter[Hashable] = Counter()
         for stream in self.by_id.values():

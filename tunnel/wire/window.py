@@ -11,11 +11,11 @@ class WindowEstimator:
 
     The owner of the connection calls it (`tunnel.session.protocol.TunnelProtocol`).
 
-    A probe is a ping that is sent while data flows.  The bytes that arrive before its
-    pong give the bandwidth.  The shortest round trip ever measured is the delay,
-    because a longer one includes a queue that a larger window would only lengthen.  If
-    that queue takes more than `AHEAD` seconds to drain, windows shrink to the bytes
-    that the path carries in that time.
+    A probe is a ping that is sent while data flows.  The bytes that arrive before the
+    pong of the probe give the bandwidth.  The shortest round trip ever measured is the
+    delay, because a longer round trip includes a queue, which a larger window would
+    only lengthen.  If that queue takes more than `AHEAD` seconds to drain, windows
+    shrink to the bytes that the path carries in that time.
     """
 
     __slots__ = (
@@ -28,12 +28,12 @@ class WindowEstimator:
         "target",
     )
 
-    #: Seconds between two probes: on a short path a window takes less than a
+    #: Seconds between two probes.  On a short path, a window takes less than a
     #: millisecond, and a PING for each window would look like a flood to the peer.
     PACE = 0.05
 
-    #: Number of bytes in addition to twice the product, which the two ends need to take
-    #: turns.
+    #: Number of bytes in addition to twice the bandwidth-delay product, which the two
+    #: ends need to take turns.
     SLACK = 64 * KIB
 
     def __init__(self, initial: int) -> None:

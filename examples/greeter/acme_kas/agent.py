@@ -27,7 +27,8 @@ GREETER = DESCRIPTOR.services_by_name["Greeter"]
 SIGHTINGS = DESCRIPTOR.services_by_name["Sightings"]
 
 #: Maximum number of concurrent reports.  Callers determine the number of greetings, so
-#: reports need a limit; greetings beyond it are not reported.
+#: the number of reports needs a limit; at the limit, further greetings are not
+#: reported.
 MAX_REPORTS = 100
 
 

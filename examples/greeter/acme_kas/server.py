@@ -78,7 +78,8 @@ class GreeterServer:
         self.api = api
         #: Agent ids and greeted names, the latest last.
         self.sightings: deque[tuple[str, str]] = deque(maxlen=api.configuration.keep)
-        #: Number of greetings by agent id, of all kas, which outlives the process.
+        #: Number of greetings by agent id, in all kas together; the numbers outlive the
+        #: process.
         self.greeted = api.stores.open("greeted")
         api.calls.handle(SIGHTINGS, self)
 

@@ -29,7 +29,10 @@ class GreeterTests(SynchronousTestCase):
         self.addCleanup(self.pair.stop)
 
     def get(self, path: str, token: str = "t0ken", wait: float = 0) -> tuple[int, Any]:
-        """Return the response of the HTTP API, after some seconds of the clock."""
+        """
+        Return the response of the HTTP API, after the clock has moved by *wait*
+        seconds.
+        """
         (site,) = self.server.api.network.listening.values()
         transport = StringTransport()
         protocol = site.buildProtocol(None)
