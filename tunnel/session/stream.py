@@ -371,9 +371,7 @@ class StreamTransport:
                 if receiver is not None:
                     receiver.stream_closed(reason)
         except Exception:
-            self._log.failure(
-                "the receiver of a stream failed when the stream ended"
-            )
+            self._log.failure("the receiver of a stream failed when the stream ended")
 
 
 classImplements(StreamTransport, IStream, ITransport, IConsumer, IPushProducer)
