@@ -153,8 +153,8 @@ class AnswerCache(Generic[S, T]):
         return waiter
 
     def _not_answered(self, failure: Failure) -> None:
-        # Ignore other errors: the caller has the cached response, and the client logs
-        # GitLab's outage.
+        # Do not log errors from GitLab: the caller has the cached response, and the
+        # client logs GitLab's outage.
         if failure.check(CallError, CancelledError) is None:
             self._log.failure("updating a cached response of GitLab failed", failure)
 

@@ -103,7 +103,7 @@ _BROKEN = (
     ConnectError,
     ConnectionClosed,
     DNSLookupError,
-    NegotiationError,  # TLS or the proxy could not be negotiated.
+    NegotiationError,  # Raised by TLS, or by the proxy.
     RequestGenerationFailed,
     RequestTransmissionFailed,
     ResponseFailed,
