@@ -178,7 +178,7 @@ def makeService(options: Options) -> IService:
 
 
 def _for_workers(options: Options, state: StateDirectory) -> list[str]:
-    """Return the options with which each worker is started."""
+    """Return the options for starting each worker."""
     arguments = [f"--state-directory={state.path}"]
     file = _absolute(options["configuration-file"])
     if file is not None:

@@ -37,8 +37,8 @@ from tunnel.session.roles import AGENT, EXTRA_AGENT
 from tunnel.session.stream import StreamTransport
 from tunnel.toolkit.recent import Recent
 
-#: Maximum bytes of a text in which an agent describes itself: kas displays and counts
-#: the text without parsing it.
+#: Maximum bytes of a text that an agent sends to describe itself: kas displays and
+#: counts the text without parsing it.
 MAX_META = 200
 
 #: Maximum bytes of an instance id: real ids are 16 random bytes.
@@ -399,7 +399,7 @@ class AgentAcceptor(TunnelOwner):
 
     def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
         """
-        End a tunnel whose streams have ended, after a moment in which its last bytes
+        End a tunnel whose streams have ended, after a moment, so that its last bytes
         can be sent.
         """
         # An agent may send GO_AWAY repeatedly.

@@ -37,7 +37,7 @@ _SCHEMES = {"grpc": "tcp", "grpcs": "tls", "tcp": "tcp", "tls": "tls", "unix": "
 
 @attrs.frozen
 class OwnAddress:
-    """URL of this kas, and the name by which peers are verified."""
+    """URL of this kas, and the name that peers must have in their certificates."""
 
     url: str
     #: Name that the certificates of all peers must contain; empty to use the host of

@@ -91,7 +91,7 @@ def own_authority(
 
     :param what: the listener, as named in `kas.state.running`.
     :param kas: the running kas.
-    :param host: the name by which clients reach kas; None for kas' own address.
+    :param host: the clients' name for kas; None for kas' own address.
     :raises NoAuthority: if the listener uses another certificate, or its certificate is
         not valid for *host*.
     """

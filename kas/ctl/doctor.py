@@ -248,7 +248,7 @@ class _Doctor:
     def _other_certificates(self) -> list[tuple[str, Path]]:
         """
         Return the operator's certificates, except the certificate of the agents'
-        listener, for which a separate check exists.
+        listener, because a separate check exists for it.
         """
         if self._running is not None:
             found = [

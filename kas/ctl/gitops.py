@@ -214,7 +214,7 @@ def _preview(
         raise SystemExit(1)
 
 
-#: Results because of which a commit is not applied in full.
+#: Results that mean that a commit is not applied in full.
 _BAD = ("denied", "refused")
 
 #: Results that revert changes of other clients.

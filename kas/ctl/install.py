@@ -298,7 +298,7 @@ class Waiting:
     """
     Polling of kas and the cluster until the new pods are connected.
 
-    :param kubectl: the kubectl command with which the advice begins.
+    :param kubectl: the kubectl command at the beginning of the advice.
     """
 
     _ctl: Ctl

@@ -131,8 +131,8 @@ class KeptTokens:
     @contextmanager
     def locked(self, waits: Callable[[], object]) -> Iterator[None]:
         """
-        Hold the lock because of which only one process at a time renews the tokens; the
-        lock ends with the process.
+        Hold the lock, so that only one process at a time renews the tokens; the lock
+        ends with the process.
 
         :param waits: called when another process holds the lock longer than a renewal
             takes.

@@ -29,8 +29,8 @@ __all__ = ["declare", "login"]
 #: this long.
 MARGIN = 60.0
 
-#: Minimum seconds for which an expiring token must still be valid to be used, if it
-#: cannot be renewed now.
+#: Minimum remaining lifetime in seconds of a token that is used although it cannot be
+#: renewed now.
 _LAST = 5.0
 
 _API_VERSION = "client.authentication.k8s.io/v1"

@@ -82,7 +82,7 @@ _BROWSER_TIMEOUT = 10.0
 #: Maximum characters of a message from the provider.
 _MAX_REASON = 200
 
-#: Path to which the provider redirects the browser.
+#: Path of the URL for the provider's redirect of the browser.
 _CALLBACK = "/callback"
 
 _PAGE = """\

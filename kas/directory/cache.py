@@ -130,7 +130,7 @@ class LookUps:
 
     :param look_up: coroutine function that performs one lookup.
     :param here: the ids of agents that are connected to this kas.
-    :param awaited: the ids of agents for which streams wait.
+    :param awaited: the ids of agents that streams wait for.
     :param cut_off: returns the kas to query directly, because the store cannot know
         their agents.
     :ivar listening: whether events arrive, so that entries stay correct.

@@ -31,8 +31,8 @@ LEASE_GRACE: Final = 30.0
 #: a broken path between kas has been repaired, or the kas has been replaced.
 LAPSED_SECONDS: Final = 300.0
 
-#: Seconds for which this kas remembers a silent peer while the store is down: a long
-#: time, because an agent that is not in the cache can be found only by querying peers.
+#: Seconds until this kas forgets a silent peer while the store is down: a long time,
+#: because an agent that is not in the cache can be found only by querying peers.
 PEER_SECONDS: Final = 3600.0
 
 #: Maximum number of peers; a fleet has a handful of kas, and each crash adds one for
@@ -45,8 +45,8 @@ class Sessions(Protocol):
 
     def answers(self, kas: KasRecord) -> bool:
         """
-        Return whether this kas has a session with another kas, from which data has
-        arrived recently.
+        Return whether this kas has a session with another kas, and has received data
+        from it recently.
         """
 
     def dial(self, kas: KasRecord, callback: Callable[[], None]) -> None:

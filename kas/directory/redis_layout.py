@@ -64,8 +64,8 @@ RECORD_MS = 2 * 3600 * 1000
 #: tries.
 CLEAN_MS = 60_000
 
-#: Milliseconds for which Redis remembers when an agent was last connected, in 100 bytes
-#: for each agent: the exact time does not matter if an agent is absent for longer.
+#: Milliseconds until Redis forgets when an agent was last connected, in 100 bytes for
+#: each agent: the exact time does not matter if an agent is absent for longer.
 SEEN_MS = 90 * 24 * 3600 * 1000
 
 #: Maximum bytes of one message on the channel: some hundreds of messages take far less

@@ -267,8 +267,8 @@ class Fleet:
 
     def answers(self, kas: KasRecord) -> bool:
         """
-        Return whether this kas has a session with another kas, from which data has
-        arrived recently.
+        Return whether this kas has a session with another kas, and has received data
+        from it recently.
         """
         return self.peers is not None and self.peers.at(kas.url).alive
 

@@ -267,7 +267,7 @@ class Peer(TunnelOwner):
 @attrs.define(eq=False)
 class Peers:
     """
-    Table of the other kas to which this kas has connected, by address.
+    Table of the other kas that this kas has connected to, by address.
 
     :ivar endpoint: returns the endpoint for a URL.
     :ivar hello: returns the greeting for the kas at a URL, with a new token.

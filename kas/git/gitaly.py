@@ -56,7 +56,7 @@ _TYPE, _LINK = 0o170000, 0o120000
 #: length, and an id of SHA-1 or SHA-256.
 _OBJECT_ID = re.compile(rb"(?:^|\n)(?:0000)?[0-9a-f]{4}([0-9a-f]{40}|[0-9a-f]{64})\Z")
 
-#: Pattern for the capability that names the branch to which HEAD points.
+#: Pattern for the capability that names the branch of HEAD.
 _SYMREF = re.compile(rb"[\0 ]symref=HEAD:(refs/heads/[^ \0\n]+)")
 
 #: Gitaly's statuses for a path or a revision that does not exist: the status depends on

@@ -31,8 +31,7 @@ HISTORY_DEPTHS = (1000, 2**31 - 1)
 #: Filter that limits a fetch to commits, if the server supports it.
 NO_TREES = "tree:0"
 
-#: Pattern for the line of ``git ls-remote --symref`` that names the branch to which
-#: HEAD points.
+#: Pattern for the line of ``git ls-remote --symref`` that names the branch of HEAD.
 _SYMREF = re.compile(rb"^ref: (refs/heads/[^\t\n]+)\tHEAD$", re.MULTILINE)
 
 

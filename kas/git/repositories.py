@@ -1,4 +1,6 @@
-"""Table of repositories, each of which is opened only once for all callers."""
+"""
+Table of repositories, so that each repository is opened only once for all callers.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ MAX_REQUESTS, RESERVED = 50, 10
 #: fields in GitLab's response.
 MAX_HEAD = 16 * 1024
 
-#: Maximum seconds in which no byte of either body is transferred.
+#: Maximum seconds without a transferred byte of either body.
 IDLE = 60.0
 
 _T = TypeVar("_T")

@@ -55,7 +55,7 @@ _MESSAGES = {
 
 @attrs.frozen
 class OfGitLab:
-    """Agent in GitLab, of which kas knows only the id."""
+    """Agent in GitLab; kas knows only its id."""
 
     agent_id: str
 

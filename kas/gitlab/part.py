@@ -215,8 +215,8 @@ class GitLabPart(Part):
 
 def _credential_caching(modules: Iterable[Prepared]) -> CredentialCaching:
     """
-    Return the lifetimes of cached credentials, as set by the module to which users
-    connect.
+    Return the lifetimes of cached credentials, as set by the module for users'
+    connections.
     """
     for module in modules:
         if isinstance(module.configuration, CredentialCaching):

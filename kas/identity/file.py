@@ -58,11 +58,9 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Token:
-    """
-    Stored part of a token, by which the token can be recognized, but not recreated.
-    """
+    """Stored part of a token: enough to recognize the token, but not to recreate it."""
 
-    #: Public part of the token, by which its entry is found.
+    #: Public part of the token, for finding its entry.
     id: str
     #: SHA-256 of the whole token, in hexadecimal.
     sha256: str = attrs.field(repr=False)
@@ -116,8 +114,8 @@ class Identities:
     next_agent_id: int = 1
 
 
-#: Pattern for the text around the agents and the users, each of which has a line of its
-#: own.
+#: Pattern for the text around the lines of agents and users; each agent and user has
+#: its own line.
 _HEAD = re.compile(
     rb'\{\n "version": (0|[1-9][0-9]{0,8}),\n'
     rb' "next_agent_id": (0|[1-9][0-9]{0,18}),\n "agents": \[\n'

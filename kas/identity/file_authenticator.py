@@ -145,7 +145,7 @@ class _Index:
         """
         Build the index.
 
-        :param before: the index of the previous content, most of which is reused.
+        :param before: the index of the previous content, which is mostly reused.
         """
         agents: dict[str, Agent] = {}
         agent_tokens: dict[bytes, _AgentToken] = {}

@@ -160,7 +160,8 @@ def sign(
     """
     Return a signed token of kas.
 
-    :param secrets: the secrets, of which the current one is used; or the secret itself.
+    :param secrets: the secrets, if the current one should be used; or the secret
+        itself.
     :param lifetime: lifetime in seconds; short, because kas makes a token for each
         connection or call.
     :param token_id: id that distinguishes this token from other tokens (``jti``); empty

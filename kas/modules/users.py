@@ -17,7 +17,7 @@ _Look = Callable[[], Collection[str]]
 
 
 class HeldCredentials:
-    """Set of the credentials for which modules hold connections open."""
+    """Set of the credentials whose connections modules hold open."""
 
     def __init__(self) -> None:
         self._looks: dict[object, _Look] = {}

@@ -147,8 +147,8 @@ class Router:
         self.rerouted = 0
         self._peers = peers
         self._waiting: dict[str, int] = {}
-        #: Agents for which streams wait, and that were permitted to connect at some
-        #: time since the wait began.
+        #: Agents that streams wait for, and that were permitted to connect at some time
+        #: since the wait began.
         self._expected: set[str] = set()
         #: Time when a stream last waited for an agent in vain, by agent.
         self._missed: Recent[str, float] = Recent(MAX_MISSED)
@@ -366,8 +366,8 @@ class Router:
 
     def revoked(self, agent_id: str) -> bool:
         """
-        Return whether an agent for which streams wait was revoked since the wait began,
-        so that it cannot connect.
+        Return whether an agent was revoked while streams waited for it, so that it
+        cannot connect.
         """
         if self.may_connect(agent_id):
             if agent_id in self._waiting:

@@ -37,7 +37,7 @@ class RequestLimits:
     request: float
 
     #: Maximum seconds between two requests, and between two pieces of one request; also
-    #: the maximum time for which a client may stop reading a response.
+    #: the maximum time that a client may pause reading a response.
     idle: float
 
     #: Maximum bytes of the body, which is read into memory as a whole.

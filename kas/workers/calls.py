@@ -27,7 +27,7 @@ ANSWER_TIMEOUT = 2.3
 
 @attrs.frozen(eq=False)
 class WorkerCalls:
-    """Client with which the supervisor sends requests to its workers."""
+    """Client that sends the supervisor's requests to its workers."""
 
     workers: WorkersPart
     _reactor: Any

@@ -110,7 +110,7 @@ class SharedCount:
 
 @attrs.define(eq=False)
 class _Happened:
-    """Limit on events, for which this class need not remember anything."""
+    """Limit on events, which does not require that this class remembers anything."""
 
     _count: Callable[[str, int], None]
 

@@ -87,7 +87,7 @@ class Parent(Protocol):
         # Import it here, because importing it installs the reactor.
         from twisted.internet.stdio import StandardIO
 
-        # Hide the class from mypy, for which StandardIO is the class for Windows.
+        # Hide the class from mypy, because mypy uses the StandardIO class for Windows.
         make: Any = StandardIO
         make(self, stdin=0, stdout=REPORTS, reactor=self._reactor)
 

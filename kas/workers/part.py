@@ -38,7 +38,7 @@ _SUPERVISORS = (
 @attrs.frozen
 class WorkerCommand:
     """
-    Command line with which workers are started.
+    Command line for starting workers.
 
     :ivar arguments: the arguments of ``twistd kas``.
     :ivar twisted: the arguments of ``twistd`` itself.

@@ -115,7 +115,7 @@ class WorkerSockets(Part):
         ]
 
     async def open_shared(self) -> dict[str, int]:
-        """Open the ports from which all workers accept connections."""
+        """Open the ports that all workers accept connections from."""
         shared: dict[str, int] = {}
         for section, listen in listeners(self._configuration, self._modules):
             if section in (OBSERVABILITY, PRIVATE_API):

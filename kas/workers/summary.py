@@ -15,8 +15,7 @@ from kas.observability.overview import joined
 
 __all__ = ["MetricTotals", "add_agents", "add_progress", "add_states"]
 
-#: Metrics of which the largest value of all workers is used, because all workers
-#: observe the same fact.
+#: Metrics whose largest value is used, because all workers observe the same fact.
 _LARGEST = (
     "_info",
     "_timestamp_seconds",
@@ -26,7 +25,7 @@ _LARGEST = (
     "_age_seconds",
 )
 
-#: Metrics of which the smallest value of all workers is used.
+#: Metrics whose smallest value is used.
 _SMALLEST = (
     "_expiry_seconds",
     "process_start_time_seconds",

@@ -34,8 +34,8 @@ RETRY_FIRST, RETRY_MOST = 10.0, 300.0
 #: Maximum seconds for a report to kas that agentk has refused a configuration.
 TELL_TIMEOUT = 10.0
 
-#: Statuses with which a kas says that it has no configuration for agents; another kas
-#: may have one.
+#: Statuses that mean that a kas has no configuration for agents; another kas may have
+#: one.
 _NOTHING = (Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION)
 
 #: Fields of the message that are not sections: facts about the agent, and the table of

@@ -48,8 +48,8 @@ RETRY_FIRST, RETRY_MOST = 10.0, 60.0
 READERS = 8
 
 #: Maximum seconds to find out whether another address leads to this repository; and, if
-#: the repository did not respond in that time, seconds in which kas does not send such
-#: requests.
+#: the repository did not respond in that time, seconds without such requests after
+#: that.
 ALIAS_SECONDS, SILENT_SECONDS = 2.0, 60.0
 
 #: Maximum number of remembered other addresses of one repository; modules use only a

@@ -1,5 +1,5 @@
 """
-Service with which GitLab lists the agents that have configuration files in a project.
+Service for GitLab that lists the agents with configuration files in a project.
 
     server.py          kas' half; agentk needs none
     rpc.proto          the service that GitLab calls, with GitLab's names and numbers

@@ -714,7 +714,7 @@ class ProxiedRequest:
         #: Fields that every response to the request contains.
         self._fields = fields
         self._isolated = False
-        #: The credential for which the client requests a token instead of a response
+        #: The credential, if the client requests a token for it instead of a response
         #: from the cluster; None for other requests.
         self.wants: SealedCredential | None = None
         self.access: Access | None = None

@@ -14,8 +14,8 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["MARK", "Asked", "comment"]
 
-#: First line of a comment, by which kas recognizes its own comments; GitLab's pages do
-#: not show this line.
+#: First line of a comment, which marks kas' own comments; GitLab's pages do not show
+#: this line.
 MARK = "<!-- txkas: preview of GitOps projects -->"
 
 #: Maximum characters of a comment: GitLab accepts a million, which is too long to read.

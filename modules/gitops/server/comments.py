@@ -83,7 +83,7 @@ class _Comment:
 
 class _TryAgain(Exception):
     """
-    Error for a failed request for which a retry may succeed.
+    Error for a failed request if a retry may succeed.
 
     :ivar pause: the seconds that GitLab requested; 0 if none.
     """

@@ -44,7 +44,7 @@ MAX_ONE = 100 * 1024
 #: size.
 MAX_READ = 32 * 1024**2
 
-#: Maximum seconds by which another agentk's clock may be ahead, and maximum valid time.
+#: Maximum seconds that another agentk's clock may be ahead, and maximum valid time.
 AHEAD, MAX_TIME = 24 * 3600.0, 253_402_300_799
 
 #: Maximum number of attempts to write, because another agentk may write at the same

@@ -25,7 +25,7 @@ __all__ = ["InventoryWriter"]
 
 _LEASES = KubernetesResource("coordination.k8s.io", "v1", "Lease", "leases", True)
 
-#: Maximum seconds by which the clock of another agentk's node may be behind.
+#: Maximum seconds that the clock of another agentk's node may be behind.
 CLOCKS_DIFFER = 60.0
 
 #: Pattern of a mark ``agent@namespace/name`` as agentk writes it; other users may have

@@ -481,8 +481,8 @@ def _wanting(
                 "one of the two projects"
             )
         # Claim the object, so that another agent that prunes it sees that this source
-        # needs it.  The other agent may be one for which the object was released and
-        # that has not taken it.
+        # needs it.  The object may also have been released for the other agent, which
+        # has not taken it.
         former = owner or (seen.given_by if seen.claimed_by else "")
         claims = _claimable(former)
         return Action(Verb.REFUSE, key, why, manifest, seen=seen, claims=claims)

@@ -1,6 +1,4 @@
-"""
-Scope of objects: whether their kind is namespaced, and in which Namespace they are.
-"""
+"""Scope of objects: whether their kind is namespaced, and their Namespace."""
 
 from __future__ import annotations
 

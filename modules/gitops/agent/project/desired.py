@@ -34,8 +34,8 @@ class UnreadablePin(CallError):
 
 class DesiredCommits:
     """
-    Record of the newest commit of a project, and of the commit to which operators
-    pinned the project.
+    Record of the newest commit of a project, and of the commit that operators pinned
+    the project to.
 
     :param commits: sends commits to `accept` and `refuse`.
     :param changed: called when `contains` may return other results.

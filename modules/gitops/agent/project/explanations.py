@@ -25,7 +25,7 @@ __all__ = [
 #: Maximum number of kinds without a watch that the status names.
 MAX_KINDS = 5
 
-#: Maximum number of objects being deleted for which the status shows the reason.
+#: Maximum number of objects in deletion whose reason the status shows.
 MAX_STAYING = 5
 
 

@@ -51,7 +51,7 @@ LOOK_SOONEST = 1.0
 #: agentk has no watches, and if watches detect drift when it happens.
 AGAIN, WATCHED_AGAIN = 300.0, 3600.0
 
-#: Seconds of a pause in which agentk waits for work.
+#: Seconds of one pause without work.
 REST = 3600.0
 
 _PROPAGATION: Mapping[str, Literal["Background", "Foreground", "Orphan"]] = {
@@ -60,7 +60,7 @@ _PROPAGATION: Mapping[str, Literal["Background", "Foreground", "Orphan"]] = {
     "orphan": "Orphan",
 }
 
-#: Outcomes of objects because of which a commit counts as applied only in part.
+#: Outcomes of objects that mean that a commit was applied only in part.
 _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
 
 #: Name of the approving operator if kas did not name one.

@@ -38,7 +38,7 @@ __all__ = ["Receiver", "key_of"]
 #: Annotation that makes Argo CD poll Git.
 _REFRESH = "argocd.argoproj.io/refresh"
 
-#: Minimum seconds between two commits of which agentk notifies the objects.
+#: Minimum seconds between two notifications of an object.
 BETWEEN = 1.0
 
 

@@ -37,8 +37,8 @@ class TemporaryFolder:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         except OSError as error:
             raise _no_room(error) from None
-        # Lock because of which `remove_leftovers` keeps the folder; the lock ends with
-        # the process.
+        # Lock that makes `remove_leftovers` keep the folder; the lock ends with the
+        # process.
         self._held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._lock = Lock()

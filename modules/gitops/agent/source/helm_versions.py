@@ -110,7 +110,7 @@ class _Asking:
 
     def changed(self, path: str, data: bytes) -> bytes:
         """
-        Return a file in which tests for versions use agentk's template.
+        Return a file whose tests for versions use agentk's template.
 
         :raises ValueError: if the templates are too large.
         """

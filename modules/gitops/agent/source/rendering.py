@@ -253,8 +253,7 @@ class Renderer:
         capabilities: Capabilities,
     ) -> Sequence[tuple[str, bytes]]:
         """
-        Return files in which the chart's tests fail for API versions that the cluster
-        lacks.
+        Return files whose tests for API versions fail if the cluster lacks the version.
         """
         if not await self.threads.run(lambda: helm_versions.asks(dict(files))):
             return files
