@@ -137,7 +137,7 @@ class LastSeen:
 
     async def of(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """
-        Return when each agent was last connected to any kas, agents that never
+        Return when each agent was last connected to any kas; agents that never
         connected are left out.
         """
         self._merge(await self._shared.last_seen(agent_ids))

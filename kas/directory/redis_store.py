@@ -586,7 +586,7 @@ class RedisStore:
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """
-        Return when each agent was last connected, agents whose time is unknown are left
+        Return when each agent was last connected; agents whose time is unknown are left
         out.
         """
         return await self._reader.last_seen(agent_ids)

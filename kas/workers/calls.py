@@ -86,7 +86,7 @@ class WorkerCalls:
         self, socket_name: str, path: str, method: bytes = b"GET"
     ) -> list[tuple[WorkerProcess, bytes]]:
         """
-        Return the responses of ready workers, workers that die in the meantime are left
+        Return the responses of ready workers; workers that die in the meantime are left
         out.
         """
         asked = self.workers.open
