@@ -3,8 +3,8 @@ Development CA and certificate of a kas without configured certificates.
 
 kas creates the CA and the certificate in the state directory on its first start, so
 that TLS works before an operator has provided certificates: ``ca.crt``, ``ca.key``,
-``server.crt``, ``server.key``.  It never replaces an operator's own files in that
-directory; it renews only a certificate that this CA signed, with the same key, so that
+``server.crt``, ``server.key``. kas never replaces an operator's own files in that
+directory, and renews only a certificate that this CA signed, with the same key, so that
 pins stay valid.
 """
 

@@ -90,7 +90,7 @@ _USER: Final = re.compile(rb"\r\nimpersonate-user:([^\r]*)", re.IGNORECASE)
 #: Value of ``Authorization``, and the outgoing header fields that were made with this
 #: value.
 _OUTGOING: Final[HeadNote[tuple[bytes | None, bytes]]] = HeadNote()
-#: Whether the request uses agentk's own permissions, because it impersonates no user.
+#: Whether the request uses agentk's own permissions.
 _AS_AGENTK: Final[HeadNote[bool]] = HeadNote()
 
 _API_SERVER: Final = b"api-server"

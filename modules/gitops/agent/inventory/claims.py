@@ -517,11 +517,13 @@ class Claims:
     ) -> Collection[str]:
         """
         Return the inventories that claim any of *objects* only by an entry, without an
-        annotation of the object.  :param inventories: the inventories at this commit.
+        annotation of the object.
 
         An annotation may be missing because the API server refused it at first, or
         because another agent that claims the same object overwrote it.  If too many
         inventories exist, the inventories that are not read are also returned.
+
+        :param inventories: the inventories at this commit.
         """
         found, seen = set[str](), 0
         for inventory in sorted(inventories):

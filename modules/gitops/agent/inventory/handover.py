@@ -40,7 +40,7 @@ class _Desired(Protocol):
 
     @property
     def knows_orders(self) -> bool:
-        """Whether `has_in_git` knows the commit that an operator pinned, if any"""
+        """Whether `has_in_git` knows the commit that an operator pinned, if any."""
 
     @property
     def past_commits(self) -> Collection[str]:
