@@ -2,14 +2,14 @@
 Limits on refused credentials from one address, and a fair queue for the next checks.
 
 If too many checks of an address failed, further checks wait in a short queue. The queue
-is fair: the connection with the fewest checks comes first; on it, the credential that
-has been requested for the longest time comes first, including its earlier requests.
-Every second turn goes to the credential that has been requested for the longest time on
-any connection, because a proxy mixes clients on its connections. If the queue is full,
-a new request replaces the last one. Therefore any number of invented credentials delays
-a good credential by only a few seconds if its client retries, unless the invented
-credentials arrive on many connections and are also repeated within
-`REMEMBERED_SECONDS`.
+is fair: the connection with the fewest checks comes first; among connections with the
+same number of checks, the credential that has been requested for the longest time comes
+first, including its earlier requests. Every second turn goes to the credential that has
+been requested for the longest time on any connection, because a proxy mixes clients on
+its connections. If the queue is full, a new request replaces the last one. Therefore
+any number of invented credentials delays a good credential by only a few seconds if its
+client retries, unless the invented credentials arrive on many connections and are also
+repeated within `REMEMBERED_SECONDS`.
 """
 
 from __future__ import annotations
