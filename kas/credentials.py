@@ -28,10 +28,10 @@ __all__ = ["CredentialsPart"]
 
 class CredentialsPart(Part):
     """
-    Authenticators that the configuration selects.
+    Authenticators that the configuration selects, as a part of kas.
 
     :param registry: the connected agents, whose tunnels end with their credentials.
-    :param redis: the Redis client of the directory; None if kas is alone.
+    :param redis: the Redis client of the directory; None if kas runs alone.
     :param in_use: returns the ids of users' credentials with open connections.
     """
 
@@ -59,9 +59,9 @@ class CredentialsPart(Part):
         self.authenticators = authenticators = Authenticators(reactor)
         authenticators.add(identity)
         authenticators.run(identity)
-        #: Lookup of an agent that may connect, by its id.
+        #: Function that returns an agent that may connect, by its id.
         self.find_agent: Callable[[str], KnownAgent | None] = identity.agent
-        #: A separate part, because it needs the stores.
+        #: GitLab is a separate part, because it needs the stores.
         self.gitlab: GitLabPart | NoGitLab = NoGitLab(reactor)
         if settings is not None:
             self.find_agent = OfGitLab

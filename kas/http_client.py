@@ -1,4 +1,6 @@
-"""HTTP requests of kas to other servers: kept connections, CAs, proxies."""
+"""
+HTTP client for requests to other servers: persistent connections, CAs, and proxies.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,15 @@ from tunnel.transport.tls import ALPN_HTTP, client_context
 
 __all__ = ["make_agent"]
 
-#: Seconds during which an idle connection is kept.
+#: Seconds after which an idle connection is closed.
 IDLE_SECONDS = 90
 
 #: Seconds between two checks whether the file of CAs has changed.
 LOOK_INTERVAL = 10.0
 
-#: Maximum bytes of a response before its body, including data that was read together
-#: with them.  Twisted limits a line, but not the number of lines, so that an endless
-#: response would fill memory.
+#: Maximum bytes of a response before its body, including body data that was read
+#: together with these bytes.  Twisted limits a line, but not the number of lines, so
+#: that an endless response would fill memory.
 MAX_HEAD = 256 * 1024
 
 
@@ -47,11 +49,11 @@ def make_agent(
     """
     Return a client for requests to one server, through the proxy that *environ* names.
 
-    :param ca_file: CAs in addition to the system's.
-    :param setting: the name of the setting for the CAs, for errors.
-    :param connections: the number of kept connections: the number of simultaneous
-        requests. With Twisted's default of two, most requests of a burst would need a
-        handshake.
+    :param ca_file: file of CAs that are accepted in addition to the system's CAs.
+    :param setting: the name of the setting with this file, for error messages.
+    :param connections: the number of idle connections that are kept, which should be
+        the number of simultaneous requests.  With Twisted's default of two, most
+        requests of a burst would need a handshake.
     :raises ConfigurationError: if the CAs or the proxy are invalid.
     """
     pool: Any = HTTPConnectionPool(reactor)
@@ -65,7 +67,8 @@ def make_agent(
 
 class _Connection(HTTP11ClientProtocol):
     """
-    Connection that ends if a response has more than `MAX_HEAD` bytes before its body.
+    Connection that is closed if a response has more than `MAX_HEAD` bytes before its
+    body.
     """
 
     #: Remaining bytes of the head; None if no head is expected.
@@ -90,10 +93,10 @@ class _Connection(HTTP11ClientProtocol):
 
 class _Connections(Factory):
     """
-    Factory of connections.
+    Factory of the protocols for connections.
 
     :param quiescent: called with a connection that can take another request.
-    :param metadata: metadata of the endpoint, for its name.
+    :param metadata: metadata of the endpoint, which contains its name for logs.
     """
 
     noisy = False
@@ -121,7 +124,8 @@ class _Endpoints:
 
     def __attrs_post_init__(self) -> None:
         file = self._ca_file
-        # Created once, because reading and parsing the system's CAs is expensive.
+        # Create the context only once, because reading and parsing the system's CAs is
+        # expensive.
         self._context = WatchedFile(
             partial(file_version, file) if file is not None else lambda: None,
             self._make,

@@ -1,4 +1,4 @@
-"""Messages for an installation that lacks packages."""
+"""Messages for an installation without some required packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["not_installed"]
 
 
 def not_installed(program: str, error: ModuleNotFoundError) -> NoReturn:
-    """Exit from *program* with a message of one line."""
+    """Exit from *program* with a one-line message about the missing package."""
     sys.exit(
         f"{program}: {error.name} is not installed; install everything with: pip "
         "install 'txkas[server]'"

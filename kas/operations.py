@@ -28,13 +28,13 @@ __all__ = ["Operations", "kasctl_sockets"]
 #: Maximum number of problems of agents that `kasctl status` shows.
 SHOWN_PROBLEMS = 100
 
-#: Seconds to wait for other kas when an operator queries them.
+#: Maximum seconds to wait for other kas when an operator queries them.
 PEERS_PATIENCE = 2.0
 
 
 @attrs.frozen(eq=False)
 class Operations:
-    """See `kas.state.control.Controlled`."""
+    """Implementation of `kas.state.control.Controlled`."""
 
     acceptor: AgentAcceptor
     fleet: Fleet
@@ -43,7 +43,8 @@ class Operations:
     identity: FileAuthenticator
     last_seen: LastSeen
     audit: AuditLog
-    #: Problems of agents that modules reported: name and reason, by module and id.
+    #: Problems of agents that modules reported: the agent's name and the problem, by
+    #: module and agent id.
     problems: Mapping[str, Mapping[str, tuple[str, str]]]
     _log = Logger()
 
@@ -91,7 +92,10 @@ class Operations:
         return known
 
     async def drain(self) -> dict[str, Any]:
-        """Move every agent to another kas, accept no new ones, and report not ready."""
+        """
+        Move all agents to other kas, accept no new agents, and report this kas as not
+        ready.
+        """
         self._log.info("draining on request: asking every agent to connect elsewhere")
         self.health.ready = False
         self.balance.stop()
@@ -111,17 +115,20 @@ class Operations:
         return await self.progress()
 
     async def rebalance(self) -> dict[str, Any]:
-        """Move agents above the mean; ``asked`` is their number."""
+        """
+        Move the agents above the mean to other kas; ``asked`` is the number of these
+        agents.
+        """
         asked = self.balance.rebalance()
         return await self.progress() | ({"asked": asked} if asked else {})
 
     async def record_change(self, body: bytes) -> dict[str, Any]:
-        """Record a change that `kasctl` made in the audit log."""
+        """Write a change that `kasctl` made to the audit log."""
         self.audit.record("kasctl", parse_change(body))
         return {}
 
     async def progress(self) -> dict[str, Any]:
-        """Return the numbers of agents and requests that are still here."""
+        """Return the numbers of agents and requests that are still at this kas."""
         registry = self.acceptor.registry
         streams = sum(one.tunnel.load for one in registry.tunnels())
         return {
@@ -132,12 +139,15 @@ class Operations:
         }
 
     async def agents(self) -> dict[str, Any]:
-        """Return every agent; see `kas.observability.overview`."""
+        """Return all agents; see `kas.observability.overview`."""
         agents = self.identity.agents()
         return await overview(agents, self.fleet.directory, self.last_seen)
 
     async def peers(self) -> dict[str, Any]:
-        """Describe the other kas, after dialling those without a session."""
+        """
+        Describe the other kas, after an attempt to connect to each kas without a
+        session.
+        """
         await self.fleet.dial_all(PEERS_PATIENCE)
         return self.about()
 

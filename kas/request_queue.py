@@ -13,8 +13,8 @@ from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["RequestQueue"]
 
-#: Maximum number of waiting requests: at 50 per second, as for GitLab, the last ones
-#: wait for 40 seconds, longer than clients wait for a response.
+#: Maximum number of waiting requests.  At 50 requests per second, as for GitLab, the
+#: last request waits for 40 seconds, which is longer than clients wait for a response.
 MAX_WAITING = 2_000
 
 
@@ -24,7 +24,7 @@ class RequestQueue:
 
     Requests pass in the order of their arrival.
 
-    :param what: the kind of requests, for the error text.
+    :param what: the kind of requests, for the text of errors.
     """
 
     def __init__(
@@ -43,10 +43,11 @@ class RequestQueue:
 
     def passed(self) -> Deferred[None]:
         """
-        Return a Deferred that fires when one request may be sent; cancelling it gives
-        up the turn.
+        Return a Deferred that fires when one request may be sent; cancelling the
+        Deferred gives up the turn.
 
-        It fails with `CallError` RESOURCE_EXHAUSTED if too many are already waiting.
+        The Deferred fails with `CallError` RESOURCE_EXHAUSTED if too many requests are
+        already waiting.
         """
         if not self._waiting and self._bucket.spend(self._clock.seconds()):
             return succeed(None)

@@ -51,9 +51,10 @@ __all__ = ["KasService"]
 
 class KasService(ProgramService):
     """
-    One process of kas; see `kas.workers.service` for a worker.
+    Service of one process of kas; `kas.workers.service` is the service of a worker.
 
-    :param sockets: listening sockets of another process, by configuration section.
+    :param sockets: sockets on which another process already listens, by configuration
+        section.
     :param sibling_urls: the addresses of the other workers of this kas.
     """
 
@@ -223,7 +224,7 @@ class KasService(ProgramService):
         return RunningRecord(state, alone, lambda: self.listening.opened)
 
     def _store_listener(self) -> Changed | None:
-        """Return the listener for changes of stores; see `make_stores`."""
+        """Return the listener for changes of stores, as `make_stores` expects it."""
         return None
 
     def _become_ready(self) -> None:

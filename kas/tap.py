@@ -1,4 +1,4 @@
-"""``twistd kas``: its options, and the service that they create."""
+"""Plugin ``twistd kas``: its options, and the service that is made from them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ except ModuleNotFoundError as error:
 
 
 class Options(ProgramOptions):
-    """Options of the command line."""
+    """Options of ``twistd kas`` on the command line."""
 
     synopsis = "[options]"
     longdesc = (
@@ -79,7 +79,7 @@ class Options(ProgramOptions):
 
     configuration: KasConfiguration
     modules: list[Prepared]
-    #: Remarks about the file that are not errors.
+    #: Remarks about the configuration file that are not errors.
     remarks: Sequence[str]
 
     def usable(self) -> str:
@@ -119,11 +119,12 @@ class Options(ProgramOptions):
                 raise ConfigurationError(problems)
 
     def _look_at_state(self) -> None:
-        # Only a start creates the directory, but an existing one can be checked now.
+        # Only a start creates the directory, but an existing directory can be checked
+        # before.
         path = locate(self["state-directory"], os.environ)
         if os.path.exists(path):
             StateDirectory.open(path, create=False)
-        # Without a configuration, report its problems first.
+        # If the configuration was not read, let its problems be reported first.
         configuration = getattr(self, "configuration", None)
         if configuration is not None:
             check_path(path, configuration.workers)
@@ -162,7 +163,8 @@ def makeService(options: Options) -> IService:
             service = WorkerService(
                 worker, configuration, options.modules, state, reactor
             )
-            # Signals of a terminal must reach only the supervisor.
+            # Leave the process group, because signals of a terminal must reach only the
+            # supervisor.
             os.setpgid(0, 0)
         service.log_as_told(
             options.parent or {},
@@ -176,7 +178,7 @@ def makeService(options: Options) -> IService:
 
 
 def _for_workers(options: Options, state: StateDirectory) -> list[str]:
-    """Return the options with which each worker is started."""
+    """Return the options for starting each worker."""
     arguments = [f"--state-directory={state.path}"]
     file = _absolute(options["configuration-file"])
     if file is not None:

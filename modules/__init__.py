@@ -1,5 +1,6 @@
 """
-The feature modules of kas and agentk, made in the same way as third-party modules.
+The feature modules of kas and agentk, which use the same interfaces as third-party
+modules.
 
     agent_configuration/    configuration of agents, from Git
     agent_tracker/          the connected agents, for GitLab

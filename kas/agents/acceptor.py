@@ -37,8 +37,8 @@ from tunnel.session.roles import AGENT, EXTRA_AGENT
 from tunnel.session.stream import StreamTransport
 from tunnel.toolkit.recent import Recent
 
-#: Maximum bytes of a text that an agent reports about itself: kas displays and counts
-#: the text without parsing it.
+#: Maximum bytes of a text that an agent sends to describe itself: kas displays and
+#: counts the text without parsing it.
 MAX_META = 200
 
 #: Maximum bytes of an instance id: real ids are 16 random bytes.
@@ -57,22 +57,22 @@ REFUSALS = (
     "too-many-instances",
 )
 
-#: Default keepalive of agents.  A frozen kas or a broken path looks like silence, and
-#: no request reaches the agent until it gives up the connection: it sends a ping after
-#: 6 seconds, and gives up after 12.  That is longer than a network path needs to
-#: recover, and longer than kas or agentk is ever busy.  After a wrong decision the
-#: agent reconnects, and loses nothing that can be resumed.
+#: Default keepalive of agents.  If kas is frozen or a path is broken, no request
+#: reaches the agent until the agent gives up the connection: it sends a ping after 6
+#: seconds of silence, and gives up after 12 seconds.  This is longer than a network
+#: path needs to recover, and longer than kas or agentk is ever busy.  An agent that
+#: gives up too early reconnects, and loses nothing that can be resumed.
 AGENT_TIMING = Timing(ping_interval=6.0, dead_after=12.0)
 
 #: Maximum number of pings that all agents together send to a kas per second: each costs
 PINGS_PER_SECOND = 1_000
 
-#: ... but at least once in this number of seconds: load balancers and NAT forget
-#: connections that are idle for 30 seconds.
+#: Maximum seconds between two pings, also with many agents: load balancers and NAT
+#: forget connections that are idle for 30 seconds.
 LONGEST_PING_INTERVAL = 24.0
 
-#: Maximum number of credentials whose connections are counted; beyond it kas forgets
-#: the oldest credential, which can only let an agent connect.
+#: Maximum number of credentials whose connections are counted; if there are more, kas
+#: forgets the oldest credential, which at worst permits too many connections.
 MAX_CREDENTIALS = 100_000
 
 _T = TypeVar("_T")
@@ -83,11 +83,11 @@ Authenticate = Callable[[bytes, HasPeer], AgentIdentity | Deferred[AgentIdentity
 
 def paced(timing: Timing, agents: int) -> Timing:
     """
-    Return the timing of a new agent, given the number of agents.
+    Return the timing of a new agent for a kas with this number of agents.
 
-    With a longer interval, only an idle agent notices a broken path later: kas sends a
-    ping before a request uses the path. The interval is in whole seconds, so that most
-    agents share one object.
+    A longer interval only has the effect that an idle agent notices a broken path
+    later, because kas sends a ping before a request uses the path. The interval is in
+    whole seconds, so that most agents share one object.
     """
     wanted = min(math.ceil(agents / PINGS_PER_SECOND), LONGEST_PING_INTERVAL)
     return _slower(timing, max(wanted / timing.ping_interval, 1.0))
@@ -105,21 +105,23 @@ def _slower(timing: Timing, times: float) -> Timing:
 @functools.lru_cache(maxsize=256)
 def _shared(value: _T) -> _T:
     """
-    Return the first of equal values: many agents report the same about themselves.
+    Return the first of equal values, so that they share memory: many agents describe
+    themselves with equal texts.
     """
     return value
 
 
 class ConnectionRate:
-    """Number of connections of each credential within the last minute."""
+    """Limit on the connections of each credential within a minute."""
 
     def __init__(self, per_minute: int, clock: IReactorTime) -> None:
         self._per_minute = per_minute
         self._clock = clock
-        #: Notifies other workers of this kas of a connection; None without other
-        #: workers.
+        #: Callback that notifies other workers of this kas of a connection; None
+        #: without other workers.
         self.tell: Callable[[str, int], None] | None = None
-        #: A list, because a deque takes 700 bytes for each agent.
+        #: Times of the recent connections, by credential.  A list, because a deque
+        #: would take 700 bytes for each agent.
         self._seen: Recent[str, list[float]] = Recent(MAX_CREDENTIALS)
 
     def allows(self, credential_id: str) -> bool:
@@ -153,8 +155,8 @@ class AgentAcceptor(TunnelOwner):
     """
     Acceptor of agents, which owns their tunnels.
 
-    :ivar timing: sent with every WELCOME to set the keepalive of the agents; slower if
-        there are many agents (`paced`).
+    :ivar timing: keepalive that each WELCOME sets for an agent; slower if there are
+        many agents (`paced`).
     """
 
     authenticate: Authenticate
@@ -169,7 +171,7 @@ class AgentAcceptor(TunnelOwner):
     streams: StreamRate = attrs.Factory(
         lambda self: StreamRate(self.runtime.reactor), takes_self=True
     )
-    #: Callback for an agent that looks for a kas or worker other than this one.
+    #: Callback for an agent that is looking for a kas or worker other than this one.
     on_already_here: Callable[[], None] = lambda: None
     #: Whether new agents have to look for another kas.
     draining: bool = False
@@ -186,7 +188,7 @@ class AgentAcceptor(TunnelOwner):
     # Methods of tunnel.session.protocol.TunnelOwner
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
-        """Accept the agent, or refuse it and send it the reason."""
+        """Accept the agent, or refuse it and send the reason to it."""
         refuse = functools.partial(self._refuse, tunnel)
         if hello.role not in (AGENT, EXTRA_AGENT):
             refuse("role", ErrorCode.PROTOCOL, "this port is for agents")
@@ -234,7 +236,7 @@ class AgentAcceptor(TunnelOwner):
             text = "{peer} was refused: {reason}{more}"
             self._log.info(text, peer=tunnel.peer, reason=error, more=more)
         refused = error.status in (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
-        # Other errors are unrelated to the token, and agentk retries.
+        # All other errors are unrelated to the token, so that agentk retries.
         code = ErrorCode.UNAUTHENTICATED if refused else ErrorCode.INTERNAL
         self._refuse(tunnel, "credential", code, error.message)
 
@@ -314,7 +316,7 @@ class AgentAcceptor(TunnelOwner):
             ),
         )
         timing = paced(self.timing, len(self.registry) * self.workers)
-        # Without this, kas would send pings at the agent's times.
+        # Set the times here, too: otherwise kas would send pings at the agent's times.
         tunnel.liveness.set_timing(timing)
         tunnel.welcome(
             pb.Welcome(
@@ -361,8 +363,8 @@ class AgentAcceptor(TunnelOwner):
         """
         Let a module of kas handle a call of an agent.
 
-        :raises ProtocolError: if no module handles it, or the agent opens too many
-            streams.
+        :raises ProtocolError: if no module handles the call, or the agent opens too
+            many streams.
         """
         self._check_rate(stream)
         return self.dispatcher.accept(stream, open_)
@@ -371,7 +373,7 @@ class AgentAcceptor(TunnelOwner):
         self, stream: StreamTransport, resume: pb.Resume
     ) -> IStreamReceiver:
         """
-        Refuse to resume: kas does not keep streams that agents open.
+        Refuse to resume a stream, because kas does not keep streams that agents open.
 
         :raises ProtocolError: always.
         """
@@ -387,7 +389,7 @@ class AgentAcceptor(TunnelOwner):
         """
         Let running streams finish, because the agent stops or is connected elsewhere.
         """
-        # The agent's own message, because only the agent knows the reason.
+        # Use the agent's own message, because only the agent knows the reason.
         self._leaving[tunnel] = go_away.message[:MAX_META]
         connection = self.registry.retire(tunnel)
         if connection is not None and not connection.extra:
@@ -397,8 +399,8 @@ class AgentAcceptor(TunnelOwner):
 
     def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
         """
-        End a tunnel whose streams have ended, after a moment in which its last bytes
-        can leave.
+        End a tunnel whose streams have ended, after a moment, so that its last bytes
+        can be sent.
         """
         # An agent may send GO_AWAY repeatedly.
         if tunnel not in self._ending:
@@ -411,7 +413,7 @@ class AgentAcceptor(TunnelOwner):
         tunnel.end(ErrorCode.SHUTDOWN, reason)
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
-        """Forget the lost connection of an agent."""
+        """Forget the connection of an agent, which has ended."""
         self._leaving.pop(tunnel, None)
         checking = self._checking.pop(tunnel, None)
         if checking is not None:

@@ -12,18 +12,19 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["Conflicts"]
 
-#: Maximum number of returns of replaced runs in a period, and the seconds of that
-#: period: a dead run never returns, and a run with a bad network has no rival.
+#: Number of returns of replaced runs in a period that indicate a conflict, and the
+#: seconds of that period: a dead run never returns, and a run with a bad network has no
+#: rival.
 MOST_RETURNS, WITHIN = 3, 60.0
 
 #: Seconds between two warnings about one pod.
 WARN_INTERVAL = 3600.0
 
-#: Maximum number of pods that are watched at the same time; beyond it kas forgets the
-#: oldest pod, which can only delay a warning.
+#: Maximum number of pods that are watched at the same time; if there are more, kas
+#: forgets the oldest pod, which can only delay a warning.
 MAX_PODS = 10_000
 
-#: Number of remembered replacements of one pod: a few more than needed.
+#: Maximum number of remembered replacements of one pod: a few more than are needed.
 MAX_REPLACED = 16
 
 RUNS_AGAIN = "the pod was restarted, or another one has its POD_NAME"
@@ -33,14 +34,15 @@ _Pod = tuple[str, str, str]
 
 @attrs.define(eq=False)
 class _Replaced:
-    #: Time and id of each run.
+    #: Time and id of each run that was replaced.
     runs: deque[tuple[float, bytes]] = attrs.Factory(lambda: deque(maxlen=MAX_REPLACED))
     warned: float = -WARN_INTERVAL
 
 
 class Conflicts:
     """
-    Detector of two pods that keep replacing each other, as opposed to a restarted pod.
+    Detector of two agentk that keep replacing each other, which a restarted pod does
+    not do.
 
     All times are the times of the newer connections.
     """

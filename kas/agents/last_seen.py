@@ -2,8 +2,8 @@
 Times when agents were last connected, for clients of absent agents.
 
 A kas keeps its own observations in memory, and saves them in its state directory.
-Several kas share them through their store, which is read only when a request waits for
-an absent agent, or when an operator lists agents.
+Several kas share their observations through a store, which is read only when a request
+waits for an absent agent, or when an operator lists agents.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ __all__ = ["FILE_NAME", "LastSeen", "ago"]
 
 FILE_NAME = "last-seen.json"
 
-#: Seconds from a change until it is saved: many simultaneous connections need one
-#: write.
+#: Seconds from a change until it is saved, so that many simultaneous connections need
+#: only one write.
 SAVE_DELAY = 10.0
 
 #: Seconds between two writes while agents are connected: the precision of the times
 #: after a kas was killed.
 SAVE_INTERVAL = 300.0
 
-#: Seconds between two queries to the store for one agent, for any number of waiting
-#: requests.
+#: Minimum seconds between two queries to the store about one agent, however many
+#: requests wait.
 ASK_INTERVAL = 10.0
 
 #: Maximum number of agents whose time is remembered; ten times the agents of a large
@@ -55,7 +55,7 @@ _VERSION = 1
 
 
 class KnownAgent(Protocol):
-    """An agent that may connect."""
+    """Interface of an agent that may connect."""
 
     @property
     def name(self) -> str: ...
@@ -65,19 +65,19 @@ class KnownAgent(Protocol):
 
 
 class Shared(Protocol):
-    """Times that several kas share; see `kas.directory.Directory`."""
+    """Interface to the times that several kas share; see `kas.directory.Directory`."""
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """
-        Return the time when each agent was last connected to any kas, without unknown
-        agents.
+        Return the time when each agent was last connected to any kas; agents whose time
+        is unknown are left out.
         """
 
 
 @attrs.define(eq=False)
 class LastSeen:
     """
-    Times at which agents were last connected, in seconds since 1970.
+    Record of the times at which agents were last connected, in seconds since 1970.
 
     :param connected: returns the ids of the agents that are connected to this kas now.
     :param find: returns an agent that may connect, by its id.
@@ -91,8 +91,8 @@ class LastSeen:
     _seen: Recent[str, float] = attrs.field(
         factory=lambda: Recent(MAX_AGENTS), init=False
     )
-    #: Time since which this kas, or another kas with the same state directory,
-    #: remembers.
+    #: Time since which this kas, or another kas with the same state directory, records
+    #: the times.
     _since: float = attrs.field(default=math.inf, init=False)
     _asked: dict[str, float] = attrs.field(factory=dict, init=False)
     #: Agents for which the store has responded.
@@ -126,18 +126,19 @@ class LastSeen:
     def _note(self, agent_id: str, when: float) -> None:
         self._seen[agent_id] = max(self._seen.get(agent_id, when), when)
 
-    # Queries.
+    # Methods that query the times.
 
     def known(self, agent_id: str) -> float | None:
         """
-        Return when this kas last saw an agent that is not connected now; None if never.
+        Return when this kas last saw an agent that is not connected now; None if this
+        kas has never seen it.
         """
         return self._seen.get(agent_id)
 
     async def of(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """
-        Return when each agent was last connected to any kas, without agents that never
-        connected.
+        Return when each agent was last connected to any kas; agents that never
+        connected are left out.
         """
         self._merge(await self._shared.last_seen(agent_ids))
         self._answered.update(agent_ids)
@@ -166,8 +167,8 @@ class LastSeen:
         """
         Return whether an agent has certainly never connected to any kas.
 
-        That is the case if the agent was added after `_since`, and if the store, which
-        `sought` queries, has responded.
+        This is certain if the agent was added after `_since`, and if the store, which
+        `sought` queries, has responded about the agent.
         """
         agent = self._find(agent_id)
         return (
@@ -202,7 +203,7 @@ class LastSeen:
             return f"agent {name} is not connected, and has not been since {since}"
         return f"agent {name} is not connected"
 
-    # The file.
+    # Methods that read and write the file.
 
     def _save_within(self, seconds: float) -> None:
         if not self._running:
@@ -249,8 +250,8 @@ class LastSeen:
             self._complained = False
 
     def _merge_file(self) -> None:
-        # Only programs write the file, and nothing depends on it, so errors are
-        # ignored.
+        # Ignore errors, because only programs write the file, and nothing depends on
+        # it.
         try:
             content = json.loads(self._state.read(FILE_NAME) or b"{}")
             since, agents = float(content.get("since", math.inf)), content["agents"]
@@ -268,7 +269,7 @@ class LastSeen:
         self._merge(read)
 
     def _merge(self, found: Mapping[str, float]) -> None:
-        # A time in the future comes from a wrong clock.
+        # Ignore a time in the future, which comes from a wrong clock.
         latest = self._runtime.now()
         for agent_id, seen in found.items():
             if 0 < seen <= latest:
@@ -287,5 +288,6 @@ def ago(seconds: float) -> str:
         if seconds >= size:
             number = int(seconds // size)
             return f"{number} {unit}{'' if number == 1 else 's'} ago"
-    # The text is constant for a while, so that clients that retry show it only once.
+    # Return a text that is constant for a while, so that clients that retry show it
+    # only once.
     return "less than a minute ago"

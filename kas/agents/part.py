@@ -1,4 +1,6 @@
-"""The agents as a part of kas: their listener and their tunnels."""
+"""
+Connections of agents as a part of kas: the listener for agents, and their tunnels.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +70,8 @@ class AgentsPart(Part):
         """Listen for agents."""
         settings, clock = self._settings, self.acceptor.runtime.reactor
         tunnels = AgentFactory(self.acceptor)
-        # The first bytes distinguish a WebSocket from the tunnel itself, so one port
-        # suffices with and without proxies between kas and agentk.
+        # The first bytes distinguish a WebSocket from the tunnel itself, so one port is
+        # enough with and without proxies between kas and agentk.
         factory = TunnelOrWebSocketFactory(
             tunnels, wrap_websocket_server(tunnels, clock), clock
         )
@@ -89,7 +91,10 @@ class AgentsPart(Part):
             )
 
     async def drain(self, phase: Phase) -> None:
-        """Close the port, and finally the tunnels."""
+        """
+        Close the port in the phase `LISTENERS`, and end the tunnels in the phase
+        `SESSIONS`.
+        """
         if phase is Phase.LISTENERS and self._port is not None:
             await self._listening.close(self._port)
         if phase is Phase.SESSIONS:

@@ -19,13 +19,14 @@ from tunnel.session.protocol import TunnelProtocol
 from tunnel.toolkit.counts import one_less
 
 #: Maximum number of instances (pods) of one agent at this kas.  Two or three are usual;
-#: kas examines each for every request, and a stolen token must not fill the table.  The
-#: same number may be retired in addition: each stays until its streams have ended.
+#: kas examines each instance for every request, and a client with a stolen token must
+#: not fill the table.  The same number of instances may be retired in addition: a
+#: retired instance stays until its streams have ended.
 MAX_INSTANCES: Final = 256
 
 #: Seconds after its HELLO for which an instance counts as alive when another one
-#: connects: the maximum time of a ping.  Without this, each of thousands of agents that
-#: connect at the same time would be pinged because of many others.
+#: connects: the maximum time of a ping.  Without this limit, each of thousands of
+#: agents that connect at the same time would be pinged many times.
 FRESH: Final = LOOK * LOOKS_TO_END
 
 
@@ -45,16 +46,16 @@ def is_restart(newer: ConnectedAgent, older: ConnectedAgent) -> bool:
 
 class AgentConnection:
     """
-    One tunnel, and the agent at its other end.
+    One tunnel, and the agent that is connected through it.
 
-    :ivar credential_id: the credential of the agent; the tunnel ends when it is
-        revoked.
-    :ivar leaving: whether kas asked the agent to leave: the agent serves until it is
-        connected elsewhere.
+    :ivar credential_id: the credential of the agent; the tunnel ends when the
+        credential is revoked.
+    :ivar leaving: whether kas asked the agent to leave: the tunnel accepts streams
+        until the agent is connected elsewhere.
     :ivar retired: whether the tunnel accepts no new streams; running streams may
         finish.
-    :ivar extra: whether it is an extra tunnel of an instance whose connection is
-        elsewhere.
+    :ivar extra: whether this is an extra tunnel of an instance that is connected to
+        another kas.
     :ivar restarting: the modules of agentk that failed, with the reasons.
     :ivar reported_at: when the agent last reported a change; see `kas.agents.reports`.
     """
@@ -89,13 +90,14 @@ class AgentConnection:
 
 class Registry:
     """
-    Agents, their instances (pods), and the newest connection of each instance.
+    Registry of the connected agents, their instances (pods), and the newest connection
+    of each instance.
 
-    It calls the waiters for an agent as soon as a connection is added.
+    As soon as a connection is added, the registry calls the waiters for its agent.
 
     An agent that is connected to another kas may have an extra tunnel here.  Extra
-    tunnels are only paths: only a connection shows that an agent is here, is counted
-    and is published to other kas, so iterating yields only connections.
+    tunnels are only additional paths for streams: kas counts only connections and
+    publishes only connections to other kas, so iterating yields only connections.
     """
 
     _log: ClassVar = Logger()
@@ -107,7 +109,7 @@ class Registry:
         self._extra: dict[str, dict[bytes, AgentConnection]] = {}
         self._extra_by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
         #: Connections and extra tunnels that accept streams, by agent.  Callers must
-        #: not modify it.
+        #: not modify this table.
         self.serving: dict[str, tuple[AgentConnection, ...]] = {}
         #: Number of retired connections and extra tunnels that still exist, by agent.
         self._retired: Counter[str] = Counter()
@@ -138,8 +140,7 @@ class Registry:
 
     def add(self, connection: AgentConnection) -> bool:
         """
-        Put a connection into service, and close an older one of the same instance at
-        once.
+        Add a connection, and close an older connection of the same instance at once.
 
         :returns: False if the instance already has a *newer* connection.
         """
@@ -165,9 +166,7 @@ class Registry:
         return True
 
     def add_extra(self, connection: AgentConnection) -> None:
-        """
-        Put an extra tunnel into service, in place of an older one of the same agentk.
-        """
+        """Add an extra tunnel, in place of an older extra tunnel of the same agentk."""
         agent = connection.agent
         older = self._extra.get(agent.agent_id, {}).get(agent.instance_id)
         if older is not None:
@@ -185,8 +184,8 @@ class Registry:
             older.tunnel.ask()
             return
         self.remove(older.tunnel)
-        # Cut the older tunnel instead of closing it: its path may be dead, and the
-        # agent has given it up.
+        # Cut the older tunnel instead of closing it, because its path may be dead, and
+        # the agent has given it up.
         older.tunnel.end(ErrorCode.SUPERSEDED, "a newer connection took over")
 
     def superseded(self, agent: ConnectedAgent) -> None:
@@ -202,8 +201,8 @@ class Registry:
         Check older connections when an agent connects, here or at another kas.
 
         A pod runs one agentk, so the connection of its earlier run is dead, even if it
-        seems alive for a while. Other connections may be dead, too: ping all of them,
-        except those with a recent HELLO.
+        seems alive for a while. Other connections may be dead, too: ping all
+        connections except the ones with a recent HELLO.
         """
         self.on_connected(newer.agent_id)
         for held in self.instances(newer.agent_id):
@@ -225,7 +224,9 @@ class Registry:
                 held.tunnel.ask()
 
     def send_away(self, connection: AgentConnection, go_away: pb.GoAway) -> None:
-        """Ask an agent to connect elsewhere; it serves until then."""
+        """
+        Ask an agent to connect elsewhere; the connection accepts streams until then.
+        """
         connection.leaving = True
         connection.tunnel.go_away(go_away)
 
@@ -257,7 +258,10 @@ class Registry:
         self._waiters.wake(agent_id)
 
     def remove(self, tunnel: TunnelProtocol) -> AgentConnection | None:
-        """Forget a tunnel and return its connection; None if it was replaced."""
+        """
+        Forget a tunnel and return its connection; None if the tunnel was replaced
+        before.
+        """
         connection = self._by_tunnel.pop(tunnel, None)
         if connection is None:
             connection = self._extra_by_tunnel.pop(tunnel, None)
@@ -278,7 +282,7 @@ class Registry:
             self._changed(agent.agent_id)
 
     def _changed(self, agent_id: str) -> None:
-        """Update the connections that serve the agent."""
+        """Update `serving` for an agent."""
         both = (self._agents.get(agent_id), self._extra.get(agent_id))
         serving = tuple(one for some in both if some for one in some.values())
         if serving:
@@ -287,7 +291,10 @@ class Registry:
             self.serving.pop(agent_id, None)
 
     def connection(self, agent: ConnectedAgent) -> AgentConnection | None:
-        """Return the connection of *agent*, if it is the current one."""
+        """
+        Return the current connection of the instance *agent*; None if *agent* is not
+        current.
+        """
         held = self._agents.get(agent.agent_id, {}).get(agent.instance_id)
         if held is None or held.agent.generation != agent.generation:
             return None
@@ -299,7 +306,9 @@ class Registry:
         return None if connection is None else connection.credential_id
 
     def instance(self, agent_id: str, instance_id: bytes) -> AgentConnection | None:
-        """Return the connection of one instance, if it accepts streams."""
+        """
+        Return the connection of one instance; None if no connection accepts streams.
+        """
         for agents in (self._agents, self._extra):
             connection = agents.get(agent_id, {}).get(instance_id)
             if connection is not None and connection.tunnel.alive:
@@ -314,7 +323,9 @@ class Registry:
         return self.serving.get(agent_id, ())
 
     def wait(self, agent_id: str, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call *wake* once when the agent connects; call the result to give up."""
+        """
+        Call *wake* once when the agent connects; return a function that cancels this.
+        """
         return self._waiters.add(agent_id, wake)
 
     @property

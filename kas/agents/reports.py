@@ -27,21 +27,21 @@ _SERVICE = reports_pb2.DESCRIPTOR.services_by_name["AgentReports"]
 MAX_PROBLEM = 400
 
 #: Maximum number of modules of one agent that are remembered as restarting; an agent
-#: has at most a dozen.
+#: has at most a dozen modules.
 MAX_MODULES = 32
 
 #: Maximum characters of the stored name of a module.
 MAX_NAME = 64
 
-#: Minimum seconds between two changes of one connection, because each is sent to all
-#: kas.
+#: Minimum seconds between two changes of one connection, because each change is sent to
+#: all kas.
 MIN_INTERVAL = 2.0
 
 
 @attrs.define(eq=False)
 class AgentReports:
     """
-    Service ``AgentReports`` for connected agents.
+    Implementation of the service ``AgentReports``, which connected agents call.
 
     A change of an agent's cluster problem is published as `AgentChanged`.
     """
@@ -57,7 +57,7 @@ class AgentReports:
     async def cluster(
         self, report: reports_pb2.ClusterReport, call: Any
     ) -> reports_pb2.ClusterReported:
-        """Note whether the agent reaches its cluster."""
+        """Record whether the agent reaches its cluster."""
         problem = clean(report.problem, MAX_PROBLEM)
         agent: ConnectedAgent | None = call.agent
         connection = None if agent is None else self._registry.connection(agent)

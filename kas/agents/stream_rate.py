@@ -12,15 +12,16 @@ from tunnel.toolkit.token_bucket import TokenBucket
 __all__ = ["STREAMS_AT_ONCE", "STREAMS_PER_SECOND", "StreamRate"]
 
 #: Maximum burst of streams that an agent may open.  After a restart, an agentk with 500
-#: projects opens four for each of them.
+#: projects opens four streams for each project.
 STREAMS_AT_ONCE = 5000
 
 #: Streams per second after the burst.  A call costs kas about 100 microseconds, so an
 #: agent can occupy only 2 % of a core.
 STREAMS_PER_SECOND = 200
 
-#: Streams above that rate, as a burst and per second, that kas refuses before it ends
-#: the agent's tunnels: a refusal costs 30 microseconds.
+#: Maximum streams above that rate, as a burst and per second: kas refuses these
+#: streams, and ends the agent's tunnels if there are more.  A refusal costs 30
+#: microseconds.
 REFUSED_AT_ONCE, REFUSED_PER_SECOND = 5000, 200
 
 #: Maximum number of agents whose rate is known; the agent that was seen longest ago is
@@ -36,7 +37,9 @@ class _Rate:
 
 @attrs.define(eq=False)
 class StreamRate:
-    """Rates of all agents, by agent id: the tunnels of one agent share its rate."""
+    """
+    Rate limits of all agents, by agent id: the tunnels of one agent share one limit.
+    """
 
     clock: IReactorTime
     at_once: int = STREAMS_AT_ONCE

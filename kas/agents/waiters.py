@@ -1,4 +1,4 @@
-"""Callbacks that wait for an agent to connect."""
+"""Table of callbacks that wait for an agent to connect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["Waiters"]
 @attrs.define(eq=False)
 class Waiters:
     """
-    Callbacks that wait for agents; each is called once unless it is cancelled.
+    Table of callbacks that wait for agents; each callback is called once unless it is
+    cancelled.
 
     :ivar waiting: the callbacks by agent.
     """
@@ -24,7 +25,9 @@ class Waiters:
     )
 
     def add(self, agent_id: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call *callback* at the next event; call the result to cancel."""
+        """
+        Call *callback* at the agent's next event; return a function that cancels this.
+        """
         waiters = self.waiting.setdefault(agent_id, {})
         key = object()
         waiters[key] = callback
@@ -39,7 +42,7 @@ class Waiters:
     def wake(self, agent_id: str) -> None:
         """Call all callbacks for the agent."""
         callbacks = self.waiting.pop(agent_id, {}).values()
-        # An exception of one callback must not affect the others.
+        # An exception from one callback must not affect the other callbacks.
         for_each(
             tuple(callbacks),
             lambda callback: callback(),

@@ -12,14 +12,14 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["AUDIENCE", "Authenticator", "EveryCaller"]
 
-#: Audience of GitLab's tokens for kas.
+#: Audience that GitLab's tokens for kas must name.
 AUDIENCE = "gitlab-kas"
 
 
 @attrs.frozen
 class Authenticator:
     """
-    Check of ``Authorization: Bearer <JSON Web Token>``.
+    Checker of ``Authorization: Bearer <JSON Web Token>``.
 
     :param issuer: the only issuer that tokens may name; empty for any.
     """
@@ -33,7 +33,8 @@ class Authenticator:
         """
         Check the Authorization of a call.
 
-        :raises CallError: UNAUTHENTICATED, with a reason that may be shown.
+        :raises CallError: UNAUTHENTICATED, with a reason that may be shown to the
+            client.
         """
         if authorization is None:
             raise CallError(
@@ -51,8 +52,9 @@ class Authenticator:
             token.strip(), self.secrets, AUDIENCE, self.issuer, now=self.now()
         )
         if claims.get("iss") == IDENTITY:
-            # Tokens of other kas have the same audience and perhaps the same secret: a
-            # false peer that obtained such a token must not use it for calls.
+            # Refuse tokens of other kas, which have the same audience and perhaps the
+            # same secret: a false peer that obtained such a token must not use it for
+            # calls.
             raise CallError(
                 Status.UNAUTHENTICATED,
                 f"JWT validation failed: tokens of the issuer {IDENTITY} are only "
@@ -61,9 +63,7 @@ class Authenticator:
 
 
 class EveryCaller:
-    """
-    Acceptance of calls without a token, from a socket that only an operator can open.
-    """
+    """Checker that accepts all calls, for a socket that only an operator can open."""
 
     def check(self, authorization: str | None) -> None:
         """Do nothing."""

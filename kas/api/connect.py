@@ -2,7 +2,8 @@
 The encoding of calls in Connect: JSON or protobuf over plain HTTP.
 
 Unary calls are ordinary POST requests with an HTTP status; other calls have messages in
-envelopes, and the last one contains the status. https://connectrpc.com/docs/protocol
+envelopes, and the last envelope contains the status.
+https://connectrpc.com/docs/protocol
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ CONTENT_TYPES = (
     "application/connect+proto",
 )
 
-#: HTTP status and name of each outcome, as Connect defines them.
+#: HTTP status and name of each status of a call, as Connect defines them.
 _CODES = {
     Status.CANCELLED: (499, "canceled"),
     Status.UNKNOWN: (500, "unknown"),
@@ -67,8 +68,8 @@ _CODES = {
 _TIMEOUT = re.compile(r"[0-9]{1,10}")
 _END = 0x2
 
-#: Maximum bytes of a message as JSON: JSON may be larger than the message, because
-#: bytes are in base64.
+#: Maximum bytes of a message as JSON: JSON may be longer than the message, because
+#: bytes are encoded in base64.
 MAX_JSON = MAX_MESSAGE // 3 * 4 + 64 * 1024
 
 #: Maximum characters of a JSON parser's message about a request, which may contain
@@ -107,7 +108,10 @@ def _detail(detail: AnyMessage) -> dict[str, Any]:
 
 
 class ConnectCall(Codec):
-    """Common part of both kinds: JSON or protobuf, and the headers."""
+    """
+    Common part of both kinds of calls: the encoding (JSON or protobuf), and the
+    headers.
+    """
 
     #: Whether the class is for calls with one request and one response.
     unary: bool
@@ -244,7 +248,7 @@ class UnaryCall(ConnectCall):
 
 
 class StreamingCall(EnvelopeCodec, ConnectCall):
-    """A call with messages in envelopes, whose last one contains the status."""
+    """A call with messages in envelopes; the last envelope contains the status."""
 
     unary = False
     encoding_field = "connect-content-encoding"
@@ -258,7 +262,7 @@ class StreamingCall(EnvelopeCodec, ConnectCall):
         return super().not_plain(flags)
 
     def finished(self, error: CallError | None) -> None:
-        """Send the last envelope, with the outcome of the call."""
+        """Send the last envelope, which contains the status of the call."""
         end: dict[str, Any] = {} if error is None else {"error": error_object(error)}
         self._begin()
         self.transport.write(envelope(json.dumps(end).encode(), _END))

@@ -28,7 +28,7 @@ from tunnel.toolkit.traces import (
 
 __all__ = ["Front"]
 
-#: Errors that kas causes, instead of a client of the external API.
+#: Statuses of errors that kas causes, and not a client of the external API.
 _OURS = frozenset(
     (
         Status.UNKNOWN,
@@ -45,7 +45,7 @@ SHOWN = 200
 
 @attrs.frozen
 class Begun:
-    """State of a request after its beginning."""
+    """Outcome of `Front.begin` for a request."""
 
     #: None if kas already sent the response.
     call: Codec | None
@@ -55,7 +55,7 @@ class Begun:
 
 @attrs.frozen
 class Front:
-    """Beginning of calls, for both versions of HTTP."""
+    """Converter of HTTP requests to calls, for both versions of HTTP."""
 
     services: ExternalServices
     authenticator: Authenticator | EveryCaller
@@ -77,7 +77,8 @@ class Front:
         The token is checked before any step that would reveal which methods exist; only
         a health check needs no token.
 
-        :param client: the client's address; empty if it connected to a Unix socket.
+        :param client: the client's address; empty if the client connected to a Unix
+            socket.
         """
         fields = _fields(headers)
         traceparent = fields.get(TRACEPARENT)
@@ -160,7 +161,9 @@ def _not_taken(exchange: CallTransport, accepted: bytes) -> None:
 def _turn_away(
     exchange: CallTransport, status: int, text: str, *headers: tuple[bytes, bytes]
 ) -> None:
-    """Respond with text to a request that is not a call, and so has no codec."""
+    """
+    Respond with a text to a request that is not a call, and therefore has no codec.
+    """
     body = text.encode() + b"\n"
     kind = (b"content-type", b"text/plain; charset=utf-8")
     length = (b"content-length", b"%d" % len(body))

@@ -23,7 +23,7 @@ _PATH = re.compile(rb"/[A-Za-z0-9_.]+/[A-Za-z0-9_]+")
 
 
 class Http1Exchange:
-    """One request; a `tunnel.grpc.server.CallTransport`."""
+    """One HTTP/1.1 request, as a `tunnel.grpc.server.CallTransport`."""
 
     def __init__(self, request: Any) -> None:
         self._request = request
@@ -55,7 +55,9 @@ class Http1Exchange:
             self._request.finish()
 
     def reset(self) -> None:
-        """Abort by closing the connection, as HTTP/1.1 has no other way."""
+        """
+        Abort the response by closing the connection, because HTTP/1.1 has no other way.
+        """
         if not self._over:
             self._over = True
             self.unregisterProducer()
@@ -68,7 +70,10 @@ class Http1Exchange:
         """Do nothing: the whole request has arrived."""
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Register *producer*, which is paused while the client does not read."""
+        """
+        Register *producer*, which is paused while the client does not read its
+        response.
+        """
         if not self._over:
             self._producing = True
             self._request.registerProducer(producer, streaming)
@@ -80,7 +85,7 @@ class Http1Exchange:
             self._request.unregisterProducer()
 
     def gone(self) -> None:
-        """Note that the client left."""
+        """Record that the client has disconnected."""
         if not self._over:
             self._over = True
             self._producing = False
@@ -89,7 +94,7 @@ class Http1Exchange:
 
 
 class ApiRequest(BoundedRequest):
-    """A call; its body is read only with a valid token."""
+    """Request for a call; its body is read only if the token is valid."""
 
     _exchange: Http1Exchange | None = None
 
@@ -105,7 +110,7 @@ class ApiRequest(BoundedRequest):
             self.discard = True
 
     def answer(self) -> None:
-        # The call holds the body from now on.
+        # From now on, the call holds the body.
         self.share.release()
         if self.method != b"POST" or _PATH.fullmatch(self.path) is None:
             found = self.method != b"POST"

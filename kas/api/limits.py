@@ -12,13 +12,14 @@ __all__ = ["DEFAULT_LIMITS", "ExternalLimits"]
 
 @attrs.frozen(kw_only=True)
 class ExternalLimits(Http2Limits):
-    """Limits of connections over HTTP/1.1, in addition to those for HTTP/2."""
+    """Limits on connections over HTTP/1.1, in addition to the limits on HTTP/2."""
 
     #: Maximum number of connections at the same time.  GitLab has one or a few for each
     #: of its processes.
     connections: int = 1000
 
-    #: Maximum seconds until the first bytes, which distinguish HTTP/1.1 from HTTP/2.
+    #: Maximum seconds until the client has sent its first bytes, which distinguish
+    #: HTTP/1.1 from HTTP/2.
     greeting: float = 10.0
 
     #: Maximum seconds for the head and the body of one HTTP/1.1 request.  4 MiB in that
@@ -29,8 +30,8 @@ class ExternalLimits(Http2Limits):
     #: and without progress while the client reads a response.
     idle: float = 60.0
 
-    #: Maximum bytes of a body over HTTP/1.1, which is read into memory as a whole: a
-    #: message, and a third more in JSON, where bytes are in base64.
+    #: Maximum bytes of a body over HTTP/1.1, which is read into memory as a whole: the
+    #: size of a message, and a third more, because bytes are encoded in base64 in JSON.
     body: int = MAX_MESSAGE // 3 * 4 + 64 * 1024
 
 

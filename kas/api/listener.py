@@ -30,14 +30,15 @@ from tunnel.transport.negotiation import Handover, LayerFactory, NegotiationErro
 
 __all__ = ["ExternalApi", "ExternalFactory", "operators_factory"]
 
-# Beginning of every HTTP/2 connection, and of no HTTP/1.1 request.
+# Bytes at the beginning of every HTTP/2 connection; no HTTP/1.1 request begins with
+# them.
 _PREFACE = b"PRI * HTTP/2.0\r\n"
 
 
 class GreetingError(NegotiationError):
     """
-    Error if the first bytes did not arrive; labels: ``timeout``, ``closed``,
-    ``internal``.
+    Error for a connection whose first bytes did not arrive; its label in metrics is one
+    of ``timeout``, ``closed``, ``internal``.
     """
 
     layer = "HTTP"
@@ -81,7 +82,7 @@ class _Greeting(Handover):
         return self._lower
 
     def close(self) -> None:
-        """Close after the written data was sent."""
+        """Close the connection after the written data has been sent."""
         above: Any = self._above
         if above is None:
             self._lower.loseConnection()
@@ -91,7 +92,7 @@ class _Greeting(Handover):
 
 class ExternalFactory(DrainingFactory):
     """
-    Factory of connections of the external API.
+    Factory of the protocols for connections to the external API.
 
     :param age: seconds after which a client is asked to reconnect.
     :param jitter: returns a number between 0 and 1.
@@ -183,7 +184,7 @@ class ExternalApi(DrainingListener):
     """
     External API of one kas, from its section of the configuration.
 
-    :raises ConfigurationError: if the secret is invalid.
+    :raises ConfigurationError: if the secret for the tokens is invalid.
     """
 
     factory: ExternalFactory

@@ -16,8 +16,8 @@ __all__ = ["CHECK", "HEALTH", "SERVER_INFO", "ApiHealth", "ServerInfo"]
 SERVER_INFO = server_info_pb2.DESCRIPTOR.services_by_name["ServerInfo"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
-#: Method that clients may call without a token, as probes do: the response reveals no
-#: more than an accepted connection.
+#: Method that clients may call without a token, as probes do: the response does not
+#: reveal more than an accepted connection does.
 CHECK = f"/{HEALTH.full_name}/Check"
 
 _ServingStatus = health_pb2.HealthCheckResponse.ServingStatus
@@ -50,7 +50,7 @@ class ApiHealth:
         self._watchers: set[Deferred[None]] = set()
 
     def drain(self) -> None:
-        """Report from now on that calls are not served."""
+        """Report from now on that kas does not serve calls."""
         self._draining = True
         watchers, self._watchers = self._watchers, set()
         for watcher in watchers:
@@ -61,7 +61,7 @@ class ApiHealth:
         self, request: health_pb2.HealthCheckRequest, call: Any
     ) -> health_pb2.HealthCheckResponse:
         """
-        Return the status of a service; an empty name means all of them.
+        Return the status of a service; an empty name means the status of all services.
 
         :raises CallError: NOT_FOUND if no such service exists.
         """
@@ -73,7 +73,7 @@ class ApiHealth:
     async def watch(
         self, request: health_pb2.HealthCheckRequest, call: Any
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """Yield the status now, and when it changes."""
+        """Yield the current status, and then each change of the status."""
         status = self._status(request.service)
         yield health_pb2.HealthCheckResponse(status=status)
         if self._draining:

@@ -15,9 +15,10 @@ __all__ = ["ApiPart"]
 
 class ApiPart(Part):
     """
-    External API.
+    External API as a part of kas.
 
-    :param settings: None without a listener; `kasctl` still calls the same services.
+    :param settings: None if the API has no listener; `kasctl` calls the same services
+        in any case.
     """
 
     name = "the external API"
@@ -34,12 +35,12 @@ class ApiPart(Part):
             self._listener = ExternalApi(settings.listen, services, listening, runtime)
 
     async def start(self) -> None:
-        """Listen."""
+        """Listen for clients of the external API."""
         if self._listener is not None:
             await self._listener.start()
 
     async def drain(self, phase: Phase) -> None:
-        """Report that calls are no longer served, and end them."""
+        """Report that kas does not serve calls any more, and end the running calls."""
         if phase is Phase.REQUESTS:
             self._health.drain()
         if self._listener is not None:

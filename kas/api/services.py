@@ -1,4 +1,4 @@
-"""Assigns the methods of the external API to modules."""
+"""Table of the methods of the external API, and of the modules that implement them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ExternalServices:
 
     def __init__(self, clock: IReactorTime, tracer: ITracer | None = None) -> None:
         self.clock = clock
-        #: Creates a span for each call.
+        #: Tracer that creates a span for each call.
         self.tracer = tracer
         self._dispatcher = Dispatcher(clock)
         self._methods: dict[str, tuple[str, MethodDescriptor]] = {}
@@ -51,7 +51,7 @@ class ExternalServices:
 
     @property
     def names(self) -> list[str]:
-        """The full names of the services."""
+        """Full names of the registered services."""
         return self._dispatcher.services
 
     def method(self, path: str) -> MethodDescriptor | None:
@@ -71,10 +71,10 @@ class ExternalServices:
         """
         Begin a call.
 
-        :param timeout: seconds; None for no limit.
+        :param timeout: maximum seconds of the call; None for no limit.
         """
         open_ = pb.Open(method=path, metadata=encode_fields(metadata))
         if timeout is not None:
-            # 0 would mean no limit.
+            # A timeout of 0 would mean no limit.
             open_.timeout_ms = max(1, round(min(timeout, MAX_TIMEOUT) * 1000))
         return self._dispatcher.accept(stream, open_)

@@ -1,5 +1,5 @@
 """
-kas' configuration file: its schema, and its problems.
+kas' configuration file: its schema, and the checks of its content.
 
     schema.py       all sections and their defaults
     gitlab.py       the section ``gitlab``

@@ -12,8 +12,8 @@ __all__ = ["gitlabs", "is_secret", "is_url_path"]
 
 def gitlabs(*names: str) -> Mapping[str, str]:
     """
-    Return entries for `IGNORED_KEYS` for keys of GitLab's kas, so that its files work
-    here, too.
+    Return entries for `IGNORED_KEYS` for keys of GitLab's kas, so that configuration
+    files of GitLab's kas work with this kas, too.
     """
     return dict.fromkeys(names, "a key of GitLab's kas that has no effect here")
 

@@ -85,7 +85,8 @@ class GitLab:
     @property
     def origins(self) -> tuple[str, ...]:
         """
-        Origins of GitLab's pages, as browsers write them; empty if not configured.
+        Origins of GitLab's pages, as browsers write them; empty if ``external_url`` is
+        not set.
         """
         if not self.external_url:
             return ()

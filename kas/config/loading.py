@@ -32,12 +32,13 @@ def load(
     """
     Read *file* (None for the defaults), and find its modules.
 
-    :param environ: contains the address of this kas for other kas.
+    :param environ: the environment variables, which may contain the address of this kas
+        for other kas.
     :param addresses: returns the addresses of this machine.
     :param remark: called with each remark that is not an error, perhaps more than once.
-    :param copy: earlier content of *file*, read instead.
+    :param copy: path of an earlier content of *file*, which is read instead.
     :raises ConfigurationError: with all errors of the file and of all modules; errors
-        of modules are found even if the file has others.
+        of modules are reported even if the file has other errors.
     """
     problems: tuple[str, ...] = ()
     configuration = KasConfiguration()
@@ -101,8 +102,8 @@ def _by_module(
 
 def _line(problem: str) -> tuple[float, int]:
     """
-    Return a sort key for a problem: its line and column; problems without a position
-    come last.
+    Return a sort key for a problem, its line and column, so that problems without a
+    position come last.
     """
     found = re.match(r".*?:(\d+):(\d+): ", problem)
     return (int(found[1]), int(found[2])) if found else (math.inf, 0)
@@ -142,13 +143,16 @@ def certificate_names(
 def _same_address(
     listeners: Sequence[tuple[str, Listen]], file: str | Path | None
 ) -> list[str]:
-    """Report listeners with the same address, at the line of the later one."""
+    """
+    Return a problem for each two listeners with the same address, at the line of the
+    later listener.
+    """
     problems = []
     for pair in itertools.combinations(listeners, 2):
         if not _collide(pair[0][1], pair[1][1]):
             continue
         placed = [(_place(file, key), f"{key}.address", listen) for key, listen in pair]
-        # Sort by position: defaults have none, and come first.
+        # Sort by position; defaults have no position, and come first.
         placed.sort(key=lambda one: (one[0].line, one[0].column))
         (first, other, _), (mark, key, listen) = placed
         line = f", line {first.line}" if first.line else ", by default"

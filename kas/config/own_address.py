@@ -3,9 +3,9 @@ The address of this kas for other kas.
 
 The environment variables have the names of GitLab's kas, so that a Helm chart works for
 both. `OWN_PRIVATE_API_URL` is the whole address. Alternatively, `OWN_PRIVATE_API_CIDR`
-contains the networks with the address of this machine or pod, and
-`OWN_PRIVATE_API_SCHEME` and `OWN_PRIVATE_API_PORT` the rest of the URL.
-`OWN_PRIVATE_API_HOST` is the name in the certificates of all kas.
+contains networks: the address is the address of this machine or pod in one of these
+networks, and `OWN_PRIVATE_API_SCHEME` and `OWN_PRIVATE_API_PORT` contain the rest of
+the URL. `OWN_PRIVATE_API_HOST` is the name in the certificates of all kas.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ __all__ = [
     "parse_peer_url",
 ]
 
-#: Schemes of GitLab's kas and of txkas, with txkas' scheme.
+#: Names of schemes that GitLab's kas and txkas use, each with the name that txkas uses.
 _SCHEMES = {"grpc": "tcp", "grpcs": "tls", "tcp": "tcp", "tls": "tls", "unix": "unix"}
 
 
 @attrs.frozen
 class OwnAddress:
-    """URL of this kas, and the name by which peers are verified."""
+    """URL of this kas, and the name that peers must have in their certificates."""
 
     url: str
-    #: Name in the certificates of all peers; empty for the host of each peer's URL.
+    #: Name that the certificates of all peers must contain; empty to use the host of
+    #: each peer's URL.
     tls_server_name: str = ""
 
 
 @attrs.frozen
 class PeerURL:
-    """Address of a peer."""
+    """Address of a peer, parsed from its URL."""
 
-    #: ``tls``, ``tcp`` or ``unix``.
+    #: Scheme: ``tls``, ``tcp`` or ``unix``.
     scheme: str
     host: str
     port: int
@@ -72,8 +73,8 @@ def parse_peer_url(text: str) -> PeerURL:
             "tls://HOST:8155 (or grpcs://), tcp://HOST:8155 (or grpc://) or unix:///path"
         )
     if scheme == "unix":
-        # Take the path unchanged: in other URLs, a part of it would be a query or a
-        # fragment.
+        # Take the path unchanged: a URL parser would treat a part of the path as a
+        # query or a fragment.
         path = text.strip().partition(":")[2].removeprefix("//")
         if not path.startswith("/"):
             raise ValueError(
@@ -99,7 +100,7 @@ def own_address(
     Return the address of this kas for other kas.
 
     :param addresses: returns the addresses of this machine's interfaces.
-    :param port: the actual port, if the configured port is 0.
+    :param port: the port on which kas listens, if the configured port is 0.
     :raises ConfigurationError: if the address cannot be found, or the settings
         contradict each other.
     """
@@ -128,8 +129,9 @@ def own_names(listeners: Iterable[Listen], own: OwnAddress | None) -> tuple[str,
     Return the names for the certificate that kas creates, in addition to this machine's
     names.
 
-    They are the configured names of each listener that uses the certificate, the single
-    address that it listens on, and the own address of this kas.
+    The names are the configured names of each listener that uses the certificate, the
+    address of each such listener unless it listens on all addresses, and the address of
+    this kas for other kas.
 
     :param own: None without a private API.
     """
@@ -172,7 +174,7 @@ def _url(
 
 
 def _agrees(listen: PrivateApiListen, name: str, value: str, scheme: str) -> None:
-    """Refuse a scheme that does not match the listener's TLS settings."""
+    """Check that the scheme *value* matches the listener's TLS settings."""
     if listen.endpoint:
         return  # only Twisted knows whether it uses TLS
     if scheme == "tcp" and listen.tls:
@@ -185,7 +187,7 @@ def _agrees(listen: PrivateApiListen, name: str, value: str, scheme: str) -> Non
 
 
 def _within(text: str, addresses: Iterable[str]) -> str:
-    """Return the single address that is in one of the networks."""
+    """Return the only one of *addresses* that is in one of the networks in *text*."""
     try:
         networks = [ipaddress.ip_network(one.strip()) for one in text.split(",")]
     except ValueError as error:

@@ -60,7 +60,7 @@ def redis_address(text: str, port: int = REDIS_PORT) -> tuple[str, int]:
 
 def read_password(path: Path) -> str:
     """
-    Return the password in a file, without the end of its line.
+    Return the password in a file, without the line break at its end.
 
     :raises ValueError: if the file contains no password.
     """

@@ -95,8 +95,8 @@ class AgentListen(DrainingListen):
 @attrs.frozen(kw_only=True)
 class AgentSection:
     """
-    ``agent``: the listener for agents, lifetimes of GitLab's responses about them, and
-    sections of modules.
+    ``agent``: the listener for agents, the lifetimes of cached responses from GitLab
+    about agents, and sections of modules.
     """
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
@@ -253,7 +253,7 @@ class Observability:
 
 @attrs.frozen(kw_only=True)
 class SignedListen(Listen):
-    """Listener whose clients authenticate with signed tokens."""
+    """Listener whose clients authenticate themselves with signed tokens."""
 
     authentication_secret_file: ExistingFile = field(
         doc="secret for the tokens of clients, in base64", validator=is_secret
@@ -270,8 +270,8 @@ class ApiListen(SignedListen, DrainingListen):
     """``api.listen``: the listener for GitLab."""
 
     address: str = field(default="127.0.0.1:8153", doc="host:port for GitLab")
-    # GitLab signs with its host name as the issuer, which differs per installation.
-    # Secret and audience identify the caller.
+    # The issuer is not fixed, because GitLab names its host as the issuer, which
+    # differs per installation. The secret and the audience identify the caller.
     issuer: str = field(
         default="", doc="the only issuer (iss) of tokens to accept; '' accepts any"
     )
@@ -293,7 +293,7 @@ class Api:
 class PrivateApiListen(SignedListen):
     """
     ``private_api.listen``: the listener for other kas, whose calls end when this kas
-    ends.
+    stops.
     """
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = {
@@ -358,7 +358,9 @@ class Web:
 
 @attrs.frozen(kw_only=True)
 class KasConfiguration:
-    """The whole configuration; without a file, kas runs alone with these defaults."""
+    """
+    The whole configuration; if no file is given, kas runs alone with these defaults.
+    """
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
         "workspaces", "autoflow", "config"
@@ -436,9 +438,9 @@ def read_configuration_file(
     copy: str | Path | None = None,
 ) -> KasConfiguration:
     """
-    Return the configuration in a file, or the defaults without a file.
+    Return the configuration in a file, or the defaults if *path* is None.
 
-    :param copy: file that is read instead, see `read_file`.
+    :param copy: file that is read instead of *path*; see `read_file`.
     """
     if path is None:
         return KasConfiguration()

@@ -17,8 +17,8 @@ __all__ = [
     "parse_workers",
 ]
 
-#: Maximum number of workers of one kas.  Each watches all others; a machine with more
-#: cores can run several kas with a Redis.
+#: Maximum number of workers of one kas.  Each worker watches all other workers; a
+#: machine with more cores can run several kas that share a Redis.
 MAX_WORKERS = 64
 
 #: File with the CPU limit of systemd and Kubernetes (cgroup v2): microseconds of CPU
@@ -56,8 +56,8 @@ def parse_workers(text: str) -> int:
     return int(text)
 
 
-#: A description of valid input for `parse_workers`, for messages.
+#: Description of valid input for `parse_workers`, for messages.
 EXPECTED = f"auto, or a number from 1 to {MAX_WORKERS}"
 
-#: Processes that share the work of one kas.
+#: Type of the setting for the number of processes that share the work of one kas.
 Workers = Annotated[int, Text(parse_workers, EXPECTED)]

@@ -1,4 +1,4 @@
-"""Every agent of every kas, for ``agent list``, ``status`` and ``doctor``."""
+"""Query for every agent of every kas, for ``agent list``, ``status`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["HEAD", "Known", "look", "row"]
 
-#: Maximum number of kas processes that are queried at the same time; one machine has
+#: Maximum number of kas processes that are queried at the same time; one machine runs
 #: fewer.
 MAX_AT_ONCE = 32
 
@@ -27,13 +27,13 @@ HEAD = ("STATE", "SINCE", "INSTANCES", "VERSION", "KUBERNETES", "KAS")
 
 @attrs.frozen
 class Known:
-    """Information of the running kas about agents."""
+    """Information about agents that the running kas returned."""
 
     #: Agents by id, as in `kas.observability.overview`.
     agents: dict[str, dict[str, Any]]
     #: Reasons why some agents may be missing.
     problems: tuple[str, ...] = ()
-    #: Kas processes that run but do not respond, each with a description.
+    #: Descriptions of kas processes that run but do not respond, by process id.
     hung: Mapping[int, str] = attrs.Factory(dict)
     #: Whether at least one kas responded.
     answered: bool = True
@@ -58,10 +58,11 @@ class Known:
 
 def look(ctl: Ctl, running: Sequence[Running]) -> Known | None:
     """
-    Query the kas that run with this state directory; None if none runs.
+    Query the kas that run with this state directory; return None if no kas runs.
 
-    Several kas without a Redis know only their own agents, so this queries all of them
-    at the same time: a hanging kas costs its timeout once.
+    Several kas without a Redis know only their own agents, so all of them are queried.
+    They are queried at the same time, so that kas that do not respond cost their
+    timeout only once.
     """
     if not running:
         return None
@@ -93,7 +94,7 @@ def look(ctl: Ctl, running: Sequence[Running]) -> Known | None:
 
 def row(agent: dict[str, Any] | None) -> tuple[str, ...]:
     """
-    Return the cells below `HEAD`.
+    Return the cells of an agent's row below `HEAD`.
 
     :param agent: None if kas does not know the agent.
     """
@@ -112,7 +113,7 @@ def row(agent: dict[str, Any] | None) -> tuple[str, ...]:
         str(len(connections)),
         _each(connections, "version"),
         _each(connections, "kubernetes_version"),
-        # A kas that runs alone has no address for others.
+        # A kas that runs alone has no address for other kas.
         ", ".join(map(worker_at, _different(connections, "kas_url"))) or "this one",
     )
 

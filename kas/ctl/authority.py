@@ -52,7 +52,7 @@ def refuse_wrong_name(option: str, error: NoAuthority) -> None:
     """
     Refuse a name that is probably mistyped, before a token is made for it.
 
-    :raises ConfigurationError: with advice.
+    :raises ConfigurationError: with advice for the user.
     """
     if isinstance(error, WrongName):
         raise ConfigurationError(
@@ -66,7 +66,7 @@ def refuse_wrong_name(option: str, error: NoAuthority) -> None:
 
 def given_authority(file: Path) -> bytes:
     """
-    Return the CA that an option names.
+    Return the CA certificate in a file that an option names.
 
     :raises ConfigurationError: if the file contains no CA.
     """
@@ -87,11 +87,11 @@ def own_authority(
     host: str | None,
 ) -> bytes:
     """
-    Return the CA of kas for clients of a listener.
+    Return kas' CA certificate, for clients of a listener.
 
     :param what: the listener, as named in `kas.state.running`.
     :param kas: the running kas.
-    :param host: the clients' name for kas; None for its own address.
+    :param host: the clients' name for kas; None for kas' own address.
     :raises NoAuthority: if the listener uses another certificate, or its certificate is
         not valid for *host*.
     """

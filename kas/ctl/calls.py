@@ -1,4 +1,4 @@
-"""Calls of the services of modules, at a kas on this machine or at any other."""
+"""Calls of the services of modules, at the kas on this machine or at any other kas."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 # Maximum bytes of a response: enough for a hundred thousand agents.
 MAX_ANSWER = 64 * 1024 * 1024
 
-# Seconds during which the token of one request is valid; the clocks of the two machines
-# may differ.
+# Seconds during which the token of one request is valid; the clock of this machine and
+# the clock of kas may differ.
 LIFETIME = 30.0
 
 
 class Callee(Protocol):
-    """A kas whose modules' services can be called."""
+    """Interface of a kas whose modules' services kasctl can call."""
 
     def call(
         self, method: str, request: dict[str, Any], timeout: float
@@ -55,15 +55,16 @@ class Callee(Protocol):
         Call a method and return its response, as protobuf's JSON.
 
         :param method: ``package.Service/Method``.
-        :param timeout: seconds.
-        :raises NoAnswer: with advice.
+        :param timeout: maximum seconds until the response.
+        :raises NoAnswer: if kas does not respond; the text contains advice.
         """
 
 
 @attrs.frozen
 class Here:
     """
-    The kas that runs on this machine, reached by its socket in the state directory.
+    The kas that runs on this machine, which is called through its socket in the state
+    directory.
     """
 
     socket: Path
@@ -96,13 +97,13 @@ class Here:
 
 @attrs.frozen
 class Server:
-    """External API, and the credentials for it."""
+    """A kas that is called through its external API, with credentials for this API."""
 
     url: str
     secret_file: Path
     issuer: str
-    #: Certificates of the CAs that sign the server's certificate; None for the system's
-    #: CAs.
+    #: Certificates of the CAs that sign the server's certificate; None to accept the
+    #: system's CAs.
     authorities: Path | None = None
 
     def call(
@@ -182,7 +183,8 @@ class Server:
 
 def _fields() -> dict[str, str]:
     """
-    Return the header fields of every request; the audit log contains the last two.
+    Return the header fields of every request; the audit log contains the last two
+    fields.
     """
     return {
         "Content-Type": "application/json",
@@ -192,7 +194,7 @@ def _fields() -> dict[str, str]:
 
 
 def callee_options(function: _F) -> _F:
-    """Add the options that select a kas to call; the command gets a `Callee`."""
+    """Add the options that select a kas to call; the command receives a `Callee`."""
 
     @pid_option
     @click.option(

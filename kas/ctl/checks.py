@@ -169,7 +169,7 @@ class NoAnswer(TunnelError):
 
 
 def unanswered(where: str, seconds: float | None = None) -> str:
-    """Return the message for a hanging kas."""
+    """Return the message for a kas that does not respond."""
     seconds = TIMEOUT if seconds is None else seconds
     return (
         f"{where}: kas accepts the connection but does not respond within {seconds:g} "
@@ -182,7 +182,7 @@ def fetch(url: str, path: str, *, option: str = "--url") -> tuple[int, bytes]:
     GET *path* from the observability listener of kas.
 
     :param option: the option of the command that sets another address.
-    :raises NoAnswer: with advice.
+    :raises NoAnswer: if kas does not respond; the text contains advice.
     """
     parts = urlsplit(url)
     try:
@@ -193,8 +193,8 @@ def fetch(url: str, path: str, *, option: str = "--url") -> tuple[int, bytes]:
         raise NoAnswer(f"{url!r} is not a URL such as {DEFAULT_URL}")
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
-        # The certificate is not verified: it is often for another name, the server is
-        # on the same machine, and no data is secret.
+        # Do not verify the certificate: it is often for another name, the server is on
+        # the same machine, and no data is secret.
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

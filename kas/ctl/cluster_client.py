@@ -19,7 +19,7 @@ from tunnel.errors import ConfigurationError, TunnelError
 
 __all__ = ["ClusterClient", "ClusterError", "connect"]
 
-#: Maximum seconds to connect, and for each response.
+#: Maximum seconds to connect, and maximum seconds for each response.
 TIMEOUTS = (10.0, 30.0)
 
 #: Field manager of the applied objects.
@@ -42,10 +42,10 @@ class ClusterError(TunnelError):
 
 class ClusterClient:
     """
-    Requests to one API server.
+    Client that sends requests to one API server.
 
     :param dynamic: a ``kubernetes.dynamic.DynamicClient``.
-    :param where: the context, for messages.
+    :param where: the context of the kubeconfig, for messages.
     """
 
     def __init__(self, dynamic: Any, where: str) -> None:
@@ -56,7 +56,7 @@ class ClusterClient:
         self, api_version: str, kind: str, name: str, namespace: str | None = None
     ) -> dict[str, Any] | None:
         """
-        Return an object; None if it does not exist.
+        Return an object; None if the object does not exist.
 
         :raises ClusterError: if the API server refuses the request.
         """
@@ -142,14 +142,16 @@ def connect(
     kubeconfig: Path | None, context: str, environ: Mapping[str, str]
 ) -> Iterator[ClusterClient]:
     """
-    Read a kubeconfig and ask the API server of *context* for its version.
+    Read a kubeconfig, ask the API server of *context* for its version, and yield a
+    client.
 
     :param kubeconfig: None for ``$KUBECONFIG``, or the default file.
     :raises ConfigurationError: if the library is missing, or the context is wrong.
     :raises ClusterError: if the API server does not respond.
     """
     try:
-        # Only this command needs the library, whose import takes half a second.
+        # Import the library here: only this command needs it, and the import takes half
+        # a second.
         from kubernetes.client import ApiClient, Configuration
         from kubernetes.dynamic import DynamicClient
     except ModuleNotFoundError as error:
@@ -172,11 +174,13 @@ def connect(
             return super().call_api(*arguments, **rest)
 
     configuration = Configuration()
-    # The library's three retries of a connection would take four times as long.
+    # Disable the library's three retries of a connection, which would take four times
+    # as long.
     configuration.retries = False
     _load(files, context, configuration)
     where = f"{where} ({configuration.host})"
-    # By default the library keeps its discovery in a file that other users could write.
+    # Keep the discovery in a private folder: by default, the library keeps it in a file
+    # that other users could write.
     with tempfile.TemporaryDirectory(prefix="kasctl-") as folder:
         with _errors(where):
             dynamic = DynamicClient(
@@ -215,23 +219,28 @@ def _load(files: str, context: str, configuration: Any) -> None:
     except (ConfigException, OSError, ValueError) as error:
         text = " ".join(str(error).split())
         if text.startswith(_LIBRARY_PREFIX):
-            # The rest of the message may quote a whole user, including the token.
+            # Cut the rest of the message, which may quote a whole user, including the
+            # token.
             text = text.removeprefix(_LIBRARY_PREFIX).partition(" in ")[0]
         raise ConfigurationError(
             [f"context {context!r} of {files}: {printable(text)}"]
         ) from None
     except (AttributeError, KeyError, TypeError):
-        # The library does not check types.
+        # The file may contain unexpected types, which the library does not check.
         raise ConfigurationError([f"{files} is not a kubeconfig"]) from None
     if complaints:
-        # If a plugin fails to provide a credential, the library continues without one.
+        # Check for errors of a plugin: if it provides no credential, the library
+        # continues without one.
         text = printable(" ".join("; ".join(complaints).split()))
         raise ConfigurationError([f"context {context!r} of {files}: {text}"])
 
 
 @contextmanager
 def _complaints() -> Iterator[list[str]]:
-    """Collect the errors that the library logs instead of raising them."""
+    """
+    Collect the errors that the library logs instead of raising, and yield the list of
+    them.
+    """
     found: list[str] = []
 
     class Collector(logging.Handler):
@@ -252,10 +261,11 @@ def _complaints() -> Iterator[list[str]]:
 @contextmanager
 def _errors(what: str) -> Iterator[None]:
     """
-    Convert exceptions of the library, whose texts contain headers, bodies and
+    Convert exceptions of the library, because their texts contain headers, bodies and
     tracebacks.
 
-    :raises ClusterError: with the reason only.
+    :raises ClusterError: if the library raised an exception; the text contains only the
+        reason.
     """
     from kubernetes.client.exceptions import ApiException
     from kubernetes.dynamic.exceptions import ResourceNotFoundError

@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 @attrs.frozen
 class Ctl:
-    """Options of a command, and its output."""
+    """Values of the options of every command, and methods for output."""
 
     state_directory: str | None
     as_json: bool
@@ -68,11 +68,12 @@ class Ctl:
 
     def running(self, pid: int | None = None) -> Running | None:
         """
-        Return the record of the kas that runs with this state directory; None if none
+        Return the record of the kas that runs with this state directory; None if no kas
         runs.
 
         :param pid: the process id of one of several kas.
-        :raises ConfigurationError: if several run, or the selected one does not.
+        :raises ConfigurationError: if several kas run, or the selected kas does not
+            run.
         """
         found = self.all_running()
         shown = ", ".join(map(str, found)) or "none"
@@ -83,7 +84,7 @@ class Ctl:
         return look(self.existing()) if self.path().exists() else ()
 
     def leaving(self) -> tuple[Running, ...]:
-        """Return the records of stopping kas."""
+        """Return the records of kas that are stopping."""
         return look_at_leaving(self.existing()) if self.path().exists() else ()
 
     def store(self, *, create: bool = False) -> IdentityStore:
@@ -99,7 +100,7 @@ class Ctl:
         """
         Return the control socket of the single running kas, or of the selected one.
 
-        :raises ConfigurationError: if none or several run; the error lists them.
+        :raises ConfigurationError: if no kas or several kas run; the error lists them.
         """
         state = self.existing()
         alive: dict[int, Path] = {}
@@ -108,7 +109,7 @@ class Ctl:
                 ask(path, "GET", "/")
                 alive[number] = path
             except Hung:
-                # The next command reports this.
+                # Ignore the error, because the next command reports it.
                 alive[number] = path
             except ConfigurationError:
                 continue  # left by a dead kas
@@ -128,8 +129,8 @@ class Ctl:
         """
         Have a kas write a change to its audit log, with the user who made it.
 
-        The change was already made: if the entry cannot be written, the command
-        succeeds with a note to the user.
+        The change was already made, so the command succeeds with a note to the user if
+        the entry cannot be written.
 
         :param path: the control socket of the kas.
         """
@@ -140,7 +141,9 @@ class Ctl:
             self.note(f"the audit log has no entry for this change: {error}")
 
     def _record_identity(self, change: Change) -> None:
-        """Record a change of the identity file, if a kas runs that reads the file."""
+        """
+        Record a change of the identity file, if a kas that reads the file is running.
+        """
         running = next(iter(self.all_running()), None)
         if running is not None:
             path = path_of(self.existing(), running.pid)
@@ -148,7 +151,9 @@ class Ctl:
 
     @staticmethod
     def now() -> datetime:
-        """Return the time of day in whole seconds, the precision of files."""
+        """
+        Return the time of day in whole seconds, which is the precision of stored times.
+        """
         return datetime.now(UTC).replace(microsecond=0)
 
     def result(self, content: object, text: str) -> None:
@@ -159,8 +164,8 @@ class Ctl:
         :raises BrokenPipeError: if the reader of standard output has ended.
         """
         if sys.stdout is None:
-            # The descriptor was closed when kasctl started, and click would silently
-            # drop the text.
+            # Report the error: the descriptor was closed when kasctl started, and click
+            # would silently drop the text.
             raise ConfigurationError(["cannot write to standard output (closed)"])
         try:
             click.echo(json.dumps(content, indent=2) if self.as_json else text)
@@ -174,14 +179,14 @@ class Ctl:
 
     def note(self, text: str) -> None:
         """
-        Print advice for users to standard error, where it does not disturb programs
+        Print advice for users to standard error, so that it does not disturb programs
         that read the output.
         """
         if not self.as_json:
             click.echo(text, err=True)
 
     def table(self, content: object, head: Sequence[str], rows: Any) -> None:
-        """Print a list, in columns for users."""
+        """Print a list: as JSON, or as a table for users."""
         lines = [tuple(head), *(tuple(str(cell) for cell in row) for row in rows)]
         widths = [max(len(cell) for cell in column) for column in zip(*lines)]  # noqa: B905
         text = "\n".join(
@@ -197,13 +202,14 @@ def one_of(
     found: Mapping[int, _T], pid: int | None, path: Path, shown: str
 ) -> _T | None:
     """
-    Return the selected kas; None if none runs.
+    Return the kas that the user selected, or the only kas; None if no kas runs.
 
     :param found: the kas, by process id.
     :param pid: the process id from an option.
-    :param path: the state directory that they share.
-    :param shown: all of them, for errors.
-    :raises ConfigurationError: if several run, or the selected one does not.
+    :param path: the state directory that these kas share.
+    :param shown: a list of all these kas, for errors.
+    :raises ConfigurationError: if several kas run and none is selected, or the selected
+        kas does not run.
     """
     if pid is not None and pid not in found:
         raise ConfigurationError(
@@ -225,7 +231,8 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], An
     """
     Declare a command whose first argument is a `Ctl`.
 
-    Expected exceptions become messages and exit status 1, never a traceback.
+    Expected exceptions are printed as messages, without a traceback, and cause the exit
+    status 1.
     """
 
     def declare(function: Callable[..., None]) -> Any:
@@ -248,7 +255,8 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], An
             try:
                 function(ctl, **rest)
             except BrokenPipeError:
-                # The reader needs no more output, as in `kasctl agent list | head -1`.
+                # The program that reads the output needs no more of it, as in `kasctl
+                # agent list | head -1`.
                 raise SystemExit(1) from None
             except (TunnelError, OSError) as error:
                 problems = getattr(error, "problems", (in_words(error),))
@@ -259,7 +267,8 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], An
                         click.echo(problem, err=True)
                 raise SystemExit(1) from None
 
-        # Summaries in lists of commands are whole sentences.
+        # Use the whole first paragraph, so that summaries in lists of commands are
+        # whole sentences.
         summary = (function.__doc__ or "").strip().partition("\n\n")[0]
         whole = " ".join(summary.split())
         return group.command(name, short_help=whole)(run)
@@ -301,7 +310,7 @@ DURATION = _Duration()
 
 
 class _Size(click.ParamType[int]):
-    """Size in bytes, as `tunnel.config` reads it."""
+    """Type of options for a size in bytes, which `tunnel.config` parses."""
 
     name = "size"
 
@@ -358,7 +367,7 @@ expires_option = click.option(
 
 
 def shown_time(time: datetime) -> str:
-    """Return a time of day for users; programs get times in ISO 8601."""
+    """Return a time of day as text for users; programs get times in ISO 8601."""
     return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
@@ -367,7 +376,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-#: Maximum characters of a peer's text that are shown: about a page.
+#: Maximum characters of a peer's text that kasctl shows: about a page.
 _SHOWN = 2000
 
 

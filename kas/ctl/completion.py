@@ -1,4 +1,4 @@
-"""Completion of names of agents and users, which the shell requests at each Tab."""
+"""Completion of the names of agents and users, which the shell requests at each Tab."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ __all__ = ["complete_agents", "complete_users"]
 
 
 def _identities(context: click.Context) -> Identities:
-    """Read the identity file; return nothing on an error, because a shell waits."""
+    """
+    Read the identity file; return empty identities on an error, because a shell waits.
+    """
     try:
         path = locate(context.params.get("state_directory"), os.environ)
         state = StateDirectory.open(path, create=False)

@@ -13,17 +13,17 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["Hung", "UnixConnection", "ask"]
 
-#: Timeout of one response in seconds: kas does no slow work for it, except connecting
-#: to other kas for two seconds.
+#: Timeout of one response in seconds: for a response, kas does no slow work except
+#: connecting to other kas, for at most two seconds.
 _TIMEOUT = 2.5
 
 
 class Hung(ConfigurationError):
-    """Error if a kas runs but does not respond."""
+    """Error for a kas that runs but does not respond."""
 
 
 class UnixConnection(http.client.HTTPConnection):
-    """HTTP connection over a Unix socket; *timeout* in seconds."""
+    """HTTP connection through a Unix socket, with a timeout in seconds."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("kas", timeout=timeout)
@@ -41,8 +41,8 @@ def ask(
     """
     Return the response of kas to a request.
 
-    :param path: the control socket.
-    :param content: sent as JSON.
+    :param path: the path of kas' control socket.
+    :param content: the content of the request, which is sent as JSON.
     :raises ConfigurationError: if kas does not respond; `Hung` if its process exists.
     """
     body = None if content is None else json.dumps(content)

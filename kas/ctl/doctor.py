@@ -1,4 +1,4 @@
-"""``kasctl doctor``: checks for everything that can keep kas from working."""
+"""``kasctl doctor``: checks for every fault that can keep kas from working."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = ["declare"]
 #: Maximum seconds for all checks together that wait for a response.
 PATIENCE = 3.5
 
-#: Maximum number of shown problems of agents.
+#: Maximum number of agents' problems that are shown.
 SHOWN_PROBLEMS = 20
 
 _T = TypeVar("_T")
@@ -76,7 +76,7 @@ class Finding:
 
 
 class _Wrong(TunnelError):
-    """Problem found by a check; the text tells the user what to do."""
+    """Error for a problem that a check found; the text tells the user what to do."""
 
 
 def declare(group: click.Group) -> None:
@@ -117,7 +117,9 @@ def doctor(ctl: Ctl, configuration_file: str | None, pid: int | None) -> None:
 
 @attrs.define(eq=False)
 class _Asked(Generic[_T]):
-    """Slow operation in a thread, which does not keep the program from ending."""
+    """
+    Slow operation that runs in a thread, which does not keep the program from ending.
+    """
 
     check: Callable[[], _T]
     _done: threading.Event = attrs.field(factory=threading.Event, init=False)
@@ -136,9 +138,9 @@ class _Asked(Generic[_T]):
 
     def result(self, until: float) -> _T:
         """
-        Return the result.
+        Return the result of the operation.
 
-        :param until: the time to give up, by `time.monotonic`.
+        :param until: the time at which to give up, by `time.monotonic`.
         """
         if not self._done.wait(max(0.0, until - time.monotonic())):
             raise _Wrong(f"no response within {PATIENCE:g} s; does kas hang?")
@@ -148,7 +150,10 @@ class _Asked(Generic[_T]):
 
 
 class _Doctor:
-    """Checks in an order in which each explains failures of the next."""
+    """
+    Runner of the checks, in an order in which each check explains failures of later
+    checks.
+    """
 
     def __init__(self, ctl: Ctl, file: str | None, running: Running | None) -> None:
         self._ctl = ctl
@@ -170,7 +175,8 @@ class _Doctor:
             yield _finding(name, check)
         for name, path in self._other_certificates():
             yield _finding(name, functools.partial(self._check_dates, path))
-        # Start all at once, so that a hanging kas costs its timeout only once.
+        # Start all slow operations at once, so that a kas that does not respond costs
+        # its timeout only once.
         until = time.monotonic() + PATIENCE
         kas = self._whom_to_ask()
         about = [_Asked(functools.partial(self._ask, one)) for one in kas[:1]]
@@ -181,7 +187,7 @@ class _Doctor:
         if not kas:
             return
         if not path_of(self._ctl.existing(), kas[0].pid).exists():
-            # The log of kas contains the reason.
+            # kas did not open the socket; its log contains the reason.
             text = "not checked: kas has no control socket"
             yield Finding("agents and other kas", True, text)
             return
@@ -242,7 +248,7 @@ class _Doctor:
     def _other_certificates(self) -> list[tuple[str, Path]]:
         """
         Return the operator's certificates, except the certificate of the agents'
-        listener, which has its own check.
+        listener, because a separate check exists for it.
         """
         if self._running is not None:
             found = [
@@ -284,8 +290,8 @@ class _Doctor:
                 f"process {self._running.pid} runs with the configuration of its "
                 "start; 'kasctl config check FILE' checks a file for the next start"
             )
-        # If the file can be read, it shows which addresses to check, even if load()
-        # reports other problems.
+        # Read the file separately: if this succeeds, it shows which addresses to check,
+        # even if load() reports other problems.
         self._configuration = read_configuration_file(self._file)
         self._listens = list(listeners(self._configuration, []))
         _, modules = load(self._file)
@@ -423,7 +429,8 @@ class _Doctor:
     def _handshake(self, plain: socket.socket) -> str:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.set_alpn_protocols([ALPN_TUNNEL])
-        # The certificate is compared below; its name and CA matter only to clients.
+        # Accept any certificate, because it is compared below; its name and CA matter
+        # only to clients.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         with context.wrap_socket(plain) as secure:
@@ -574,16 +581,16 @@ def _check_peers(about: dict[str, Any]) -> str:
         raise _Wrong(f"{', '.join(found)}; see the log of both, and {compare}")
     sessions = counted(about["peer_sessions"], "session")
     text = f"{known} other kas known, {sessions} connected; others connect when needed"
-    # These problems may have ended, but existed a moment ago when all addresses were
-    # dialled.
+    # The problems existed a moment ago, when this kas tried to connect to all
+    # addresses, but may have ended.
     found = (f"when last dialled, {url} {why}" for url, why in sorted(problems.items()))
     return "; ".join([text, *found, *([compare] if problems else [])])
 
 
 def _address(listen: Listen) -> tuple[int, Any, str] | None:
     """
-    Return the family, address and text to connect to; None for an endpoint that only
-    Twisted can parse.
+    Return the family and address to connect to, and the address as text; None for an
+    endpoint that only Twisted can parse.
     """
     if listen.endpoint:
         return None
@@ -597,7 +604,8 @@ def _address(listen: Listen) -> tuple[int, Any, str] | None:
 
 def _connectable(address: str) -> tuple[int, Any, str]:
     """
-    Return the arguments for a socket to ``host:port``, or to the path of a socket.
+    Return the family, the address, and the address as text, for ``host:port`` or the
+    path of a Unix socket.
     """
     if address.startswith("/"):
         return socket.AF_UNIX, address, address

@@ -59,7 +59,7 @@ def _drain(
 
     def left(found: dict[str, Any]) -> list[str]:
         kinds = ["agents", "requests"] if wait_for_requests else ["agents"]
-        # The agents of a kas that does not respond are unknown.
+        # The number of agents at a kas that does not respond is unknown.
         kinds.append("silent_workers")
         return [
             counted(found[kind], kind[:-1].replace("_", " "))

@@ -19,7 +19,7 @@ __all__ = ["declare"]
 
 _SERVICE = "txkas.gitops.v1.GitopsControl"
 
-#: Timeout in seconds: kas waits for an agent to reconnect, and agentk queries its
+#: Timeout in seconds: kas may wait until an agent reconnects, and agentk queries its
 #: cluster.
 TIMEOUT = 40.0
 
@@ -100,7 +100,7 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     parts = [name or "(no files yet)", state]
     if commit:
         parts.append(f"at {commit}")
-    # This is the time of the last check instead of the beginning of this state.
+    # This is the time of the last check, and not the time when this state began.
     looked = f", last checked at {at}" if at else ""
     yield printable(" ".join(parts) + looked + (f": {summary}" if summary else ""))
     resume = f"until: kasctl gitops resume {_quoted(agent, name)}"
@@ -112,7 +112,8 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     if following := project.get("nextCommit"):
         reason = project.get("nextReason") or "agentk has not applied it yet"
         of_it = f"commit {following[:12]}: "
-        # A problem contains more of the reason, which is truncated to fewer characters.
+        # Show only the problem, which contains more of the reason than the truncated
+        # *reason*.
         same = [one for one in problems if one.removeprefix(of_it).startswith(reason)]
         problems = [one for one in problems if one not in same[:1]]
         reason = same[0].removeprefix(of_it) if same else reason
@@ -120,7 +121,8 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     for problem in problems:
         if state == "suspended" and problem == "suspended: nothing is changed":
             continue
-        # The command is printed below, with the name that the user gave for the agent.
+        # Cut the command, because it is printed below with the name that the user gave
+        # for the agent.
         said = problem.partition("; to delete: kasctl gitops approve ")[0]
         yield f"  {printable(said if project.get('release') else problem)}"
     if drifted := project.get("drifted"):
@@ -143,7 +145,8 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
 
 def _quoted(*words: str) -> str:
     """
-    Quote words for a shell: users copy the line, and some words come from an agent.
+    Quote words for a shell: users copy the printed line, and some words come from an
+    agent.
     """
     return " ".join(shlex.quote(printable(one)) for one in words)
 
@@ -211,7 +214,7 @@ def _preview(
         raise SystemExit(1)
 
 
-#: Results that keep a commit from being applied in full.
+#: Results that mean that a commit is not applied in full.
 _BAD = ("denied", "refused")
 
 #: Results that revert changes of other clients.
@@ -234,7 +237,7 @@ def _summary(objects: list[dict[str, Any]]) -> str:
 
 
 def _who(drift: dict[str, Any]) -> str:
-    """Return who caused a drift, as far as known."""
+    """Return which client caused a drift, as far as this is known."""
     by = [
         f"{one.get('manager', '')} at {_second(one['time'])}"
         if one.get("time")
@@ -392,9 +395,10 @@ def _kept(ctl: Ctl, callee: Callee, agent: str, project: str, state: str) -> Non
 
 def _manifest_of(states: list[dict[str, Any]], state: str) -> Any:
     """
-    Return the manifest of the requested state only.
+    Return the manifest of the requested state, and check that it is this state.
 
-    It is passed to kubectl, which would apply any object that an agent sends.
+    The check is needed because users pass the manifest to kubectl, which would apply
+    any object that an agent sends.
     """
     try:
         if [one.get("id") for one in states] != [state]:
@@ -551,11 +555,10 @@ def _wait_until_applied(
         is_new = found.get("workedAt") != before.get("workedAt")
         other = state == "suspended" or found.get("pinned", commit) != commit
         done = found.get("commit") == commit and is_new
-        # Objects may remain until another project takes them over, which is still in
-        # progress.
+        # Continue to wait if objects remain until another project takes them over.
         goes_on = found.get("handsOver", False)
         ended = other or (state in _ENDS and done and not goes_on)
-        # A commit that cannot be used is refused without a pass.
+        # agentk refuses a commit that cannot be used, without a pass.
         refused = state == "failed" and found.get("nextCommit") == commit
         if ended or refused or time.monotonic() > until:
             break

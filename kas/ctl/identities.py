@@ -41,7 +41,8 @@ __all__ = ["Rights", "access_options", "declare", "make_rights"]
 
 _T = TypeVar("_T", Agent, User)
 
-# Default grace time: long enough to replace a Secret in a cluster by hand.
+# Default grace time for an old token: long enough to replace a Secret in a cluster by
+# hand.
 GRACE = "24h"
 
 
@@ -106,8 +107,8 @@ def _hand_over(
     """
     Provide a function that prints a new token, or writes it to a file.
 
-    The token is delivered before the identity file changes, so that the user has every
-    valid token.
+    The token is delivered before the identity file changes, so that every valid token
+    was delivered.
     """
     if path is None:
         yield functools.partial(_print_token, ctl, kind, content)
@@ -161,12 +162,14 @@ def _explain_start(ctl: Ctl, path: Path | None) -> None:
 
 def _authority(ctl: Ctl) -> Path | None:
     """
-    Return the CA of the development certificate, because agentk may start before kas.
+    Return the CA of the development certificate, for the output of a new token, because
+    agentk may start before kas.
     """
     try:
         files = DevelopmentPki(ctl.state(), socket.gethostname(), ctl.now).ensure()
     except ConfigurationError as error:
-        # The token was already made, and kas will refuse to start for the same reason.
+        # Continue with a note: the token was already made, and kas will refuse to start
+        # for the same reason.
         ctl.note(str(error))
         return None
     return files.ca_file
@@ -234,7 +237,7 @@ def list_agents(ctl: Ctl) -> None:
                 )
                 for one in listed
             ),
-            # GitLab holds the other data of these agents.
+            # Only GitLab has the other data of these agents.
             *(
                 (
                     one["agent_id"],
@@ -351,7 +354,7 @@ def access_options(function: Any) -> Any:
 
 @attrs.frozen
 class Rights:
-    """Permissions that the options give to a user."""
+    """Permissions that the options of a command give to a user."""
 
     impersonation: Impersonation | None
     read_only: bool
@@ -363,7 +366,7 @@ class Rights:
         """
         Require that the permissions of a new user were given.
 
-        :raises click.UsageError: if they were not.
+        :raises click.UsageError: if no permissions were given.
         """
         if not self.given:
             raise click.UsageError(
@@ -382,7 +385,9 @@ def make_rights(
     secrets: bool,
     force: bool,
 ) -> Rights:
-    """Return the permissions that these options describe together."""
+    """
+    Return the permissions that these options describe together, after checking them.
+    """
     if secrets and not read_only:
         raise click.UsageError("--secrets needs --read-only")
     named = (username or "", *groups)

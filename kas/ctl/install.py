@@ -145,9 +145,9 @@ def _install(
 @attrs.define(eq=False)
 class _Installation:
     """
-    The objects of one agent while they are applied.
+    Installation of the objects of one agent.
 
-    :ivar outcomes: for each applied object, as JSON.
+    :ivar outcomes: the outcome of each applied object, as JSON data.
     """
 
     _ctl: Ctl
@@ -162,7 +162,7 @@ class _Installation:
 
     def known_token(self, rotate: bool) -> str | None:
         """
-        Return the agent's token from the cluster; None if a new one is needed.
+        Return the agent's token from the cluster; None if a new token is needed.
 
         :raises IdentityError: if the agent exists and its token is not in the cluster,
             or the cluster has the token of another agent.
@@ -196,8 +196,8 @@ class _Installation:
 
     def try_out(self, token: str | None) -> None:
         """
-        Apply all objects in a dry run, except the namespace, which must exist for the
-        others.
+        Apply all objects in a dry run, except the namespace, which must already exist
+        for the dry run of other objects.
 
         :param token: None if the token does not exist yet.
         :raises ClusterError: if the API server refuses an object.
@@ -229,7 +229,7 @@ class _Installation:
                 self._later.append(one)
 
     def finish(self) -> None:
-        """Apply the other objects."""
+        """Apply all objects except the Secret."""
         hint = "The cluster has the token: repeat the command to continue"
         for one in self._later:
             self._apply(one, hint)
@@ -283,7 +283,8 @@ def _token_of(secret: dict[str, Any]) -> str | None:
 
 def _without(text: str, token: str) -> str:
     """
-    Return a message of the API server without the token, in case it quotes the Secret.
+    Return a message from the API server without the token, because the message may
+    quote the Secret.
     """
     if token:
         encoded = base64.b64encode(token.encode()).decode("ascii")
@@ -297,7 +298,7 @@ class Waiting:
     """
     Polling of kas and the cluster until the new pods are connected.
 
-    :param kubectl: the command that the advice begins with.
+    :param kubectl: the kubectl command at the beginning of the advice.
     """
 
     _ctl: Ctl
@@ -313,7 +314,8 @@ class Waiting:
         """
         Return the name of a connected pod of the newest revision.
 
-        :raises ConfigurationError: if none is connected in time; with advice.
+        :raises ConfigurationError: if no pod is connected in time; the text contains
+            advice.
         """
         began = self._seconds()
         shown = ""
@@ -370,8 +372,9 @@ class Waiting:
         uid, wanted = deployment["metadata"]["uid"], _template(deployment)
         for one in self._cluster.select("apps/v1", "ReplicaSet", *place, _LABELS):
             owners = one["metadata"].get("ownerReferences") or []
-            # Neither the revision nor the observed generation suffices: the controller
-            # scales the old pods before it creates new ones.
+            # Compare the templates: neither the revision nor the observed generation is
+            # enough, because the controller scales the old pods before it creates new
+            # pods.
             if _template(one) == wanted and uid in [owner["uid"] for owner in owners]:
                 return str(one["metadata"]["name"])
         return None
@@ -390,7 +393,7 @@ class Waiting:
 
 
 def _template(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod template, without the label that distinguishes ReplicaSets."""
+    """Return a pod template without the label that distinguishes ReplicaSets."""
     template: dict[str, Any] = dict(found["spec"]["template"])
     metadata = dict(template.get("metadata") or {})
     labels = dict(metadata.get("labels") or {})
@@ -399,7 +402,7 @@ def _template(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _state_of(pod: dict[str, Any]) -> str:
-    """Return why a pod does not run, or that it runs without a connection."""
+    """Return why a pod does not run; if it runs, return that it is not connected."""
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     for container in status.get("containerStatuses") or []:
         state = container.get("state") or {}

@@ -1,8 +1,8 @@
 """
-Tokens that `kasctl login` keeps, in files that only this user can read.
+Cache of the tokens of `kasctl login`, in files that only this user can read.
 
 kubectl starts ``kasctl login --exec`` for each of its commands, so this file imports
-little.
+only a few modules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ __all__ = ["KeptTokens", "Tokens", "all_kept", "cache_folder"]
 #: have the same length.
 MAX_FILE = 256 * 1024
 
-#: Number of attempts to lock before the user is informed, and seconds between them.
+#: Number of attempts to lock before the user is notified, and seconds between two
+#: attempts.
 _QUIET_LOOKS = 40
 _PAUSE = 0.05
 
@@ -34,7 +35,7 @@ class Tokens(NamedTuple):
     Tokens from the identity provider.
 
     :ivar expires_at: expiry of the ID token, in seconds since 1970.
-    :ivar refresh_token: None if the provider issues none.
+    :ivar refresh_token: None if the provider issues no refresh token.
     """
 
     id_token: str
@@ -57,15 +58,15 @@ class Tokens(NamedTuple):
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder of the files."""
+    """Return the folder that contains the files with tokens."""
     base = environ.get("XDG_CACHE_HOME", "")
-    # A relative path must be ignored (XDG Base Directory Specification).
+    # Ignore a relative path, as the XDG Base Directory Specification requires.
     return Path(base if os.path.isabs(base) else Path.home() / ".cache", "txkas")
 
 
 class KeptTokens:
     """
-    Tokens of one user at one provider, for one client and its scopes.
+    File with the tokens of one user at one provider, for one client and its scopes.
 
     :param name: the name of the file.
     """
@@ -79,13 +80,14 @@ class KeptTokens:
     def of(
         cls, folder: Path, issuer: str, client_id: str, scopes: tuple[str, ...]
     ) -> KeptTokens:
-        """Return the tokens for these settings."""
+        """Return the file for these settings."""
         key = json.dumps([issuer, client_id, sorted(set(scopes))])
         return cls(folder, f"oidc-{hashlib.sha256(key.encode()).hexdigest()[:32]}")
 
     def read(self) -> Tokens | None:
         """
-        Return the tokens; None if there are none, or if other users could read them.
+        Return the tokens; None if the file contains no tokens, or if other users could
+        read the file.
         """
         try:
             descriptor = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW)
@@ -111,14 +113,15 @@ class KeptTokens:
 
     def write(self, tokens: Tokens) -> None:
         """Replace the tokens atomically."""
-        # This import includes Twisted's logger, and most commands only read.
+        # Import it here, because this includes Twisted's logger, and most commands only
+        # read.
         from tunnel.toolkit.files import replace_file
 
         self._make_folder()
         replace_file(self._file, json.dumps(tokens._asdict()).encode(), durable=False)
 
     def remove(self) -> bool:
-        """Remove the tokens; return whether there were any."""
+        """Remove the tokens; return whether any tokens existed."""
         try:
             self._file.unlink()
         except FileNotFoundError:
@@ -128,8 +131,8 @@ class KeptTokens:
     @contextmanager
     def locked(self, waits: Callable[[], object]) -> Iterator[None]:
         """
-        Hold the lock that lets only one process at a time renew the tokens; it ends
-        with the process.
+        Hold the lock, so that only one process at a time renews the tokens; the lock
+        ends with the process.
 
         :param waits: called when another process holds the lock longer than a renewal
             takes.
@@ -161,7 +164,7 @@ class KeptTokens:
 
 
 def all_kept(folder: Path) -> list[KeptTokens]:
-    """Return all tokens in the folder."""
+    """Return all files with tokens in the folder."""
     return [
         KeptTokens(folder, file.stem) for file in sorted(folder.glob("oidc-*.json"))
     ]

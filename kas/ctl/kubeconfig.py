@@ -54,7 +54,7 @@ from tunnel.program.opened import Opened
 from tunnel.toolkit.files import in_words
 from tunnel.toolkit.urls import is_private
 
-# client-go does not send tokens over plain HTTP, so the default is TLS.
+# The default is TLS, because client-go does not send tokens over plain HTTP.
 DEFAULT_SERVER = "https://127.0.0.1:8154"
 
 
@@ -105,7 +105,7 @@ def kubeconfig(
     identities = store.load()
     named = [_active(identities, agent) for agent in agents]
     if output_file is not None and output_file.exists() and not merge:
-        # The file may contain other clusters, or be in use.
+        # Do not replace the file, which may contain other clusters, or be in use.
         raise ConfigurationError(
             [
                 f"{output_file} already exists; pass another file, remove it, or add "
@@ -258,7 +258,7 @@ def _output(
     file: Path | None,
     merge: bool,
 ) -> Iterator[_Write]:
-    """Provide a function that takes the token and writes the kubeconfig."""
+    """Provide a function that receives the token and writes the kubeconfig."""
     if merge:
         path = file or kubeconfig_file.default_path(os.environ)
         with _merged(ctl, name, content, path) as write:
@@ -327,7 +327,10 @@ def _reached(
     pid: int | None,
     lenient: bool,
 ) -> tuple[str, bytes | None]:
-    """Return the URL of the API proxy, and the CA to write into the file, if any."""
+    """
+    Return the URL of the API proxy, and the CA to write into the kubeconfig; None for
+    no CA.
+    """
     running = None if server is not None else ctl.running(pid)
     known = None if running is None else running.url(KUBERNETES_API)
     if running is not None and known is None:
@@ -385,8 +388,8 @@ def _check_server(url: str, kas: Sequence[Running]) -> None:
 
     A proxy between kubectl and kas may use any port and path.
 
-    :raises ConfigurationError: if no running kas listens there; with the actual
-        listener.
+    :raises ConfigurationError: if no running kas listens at *url*; the text names the
+        actual listener.
     """
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
@@ -476,8 +479,8 @@ def _reachable(identities: Identities, user: User | None) -> list[Agent]:
 
 def _connected_first(ctl: Ctl, agents: Sequence[Agent]) -> list[Agent]:
     """
-    Sort connected agents first: the first agent is used in the example and as the
-    current context.
+    Return *agents* with connected agents first, because the first agent is used in the
+    example and as the current context.
     """
     known = look(ctl, ctl.all_running()) if len(agents) > 1 else None
     connected = () if known is None else known.connected
@@ -566,12 +569,13 @@ def _check_access(user: User, agents: Sequence[Agent]) -> None:
             )
 
 
-#: Function that returns the "user" of a kubeconfig for an agent.
+#: Function that returns the "user" section of a kubeconfig for an agent.
 _Credential = Callable[[str], dict[str, Any]]
 
 
 def _named(token: str, agent: str) -> dict[str, Any]:
-    # Some commands (kubectl proxy, get --raw) omit the path of the server's URL.
+    # Name the agent in the token, because some commands (kubectl proxy, get --raw) omit
+    # the path of the server's URL.
     return {"token": f"user:{agent}:{token}"}
 
 
@@ -579,7 +583,8 @@ def _plugin(
     issuer: str | None, client_id: str | None, scopes: tuple[str, ...], other: object
 ) -> _Credential | None:
     """
-    Return the plugin that signs users in with an identity provider, if requested.
+    Return a function that returns the plugin for signing in with an identity provider;
+    None if the plugin was not requested.
 
     :param other: whether options for a token of kas were given.
     """
@@ -627,11 +632,12 @@ def _content(
     content: dict[str, Any] = {"apiVersion": "v1", "kind": "Config"}
     clusters, users, contexts = [], [], []
     for agent in agents:
-        # Names that do not collide with names from other files when merged.
+        # Use names that do not collide with names from other files if the kubeconfig is
+        # merged.
         cluster_name = f"kas-{agent.name}"
         user_name = f"{user}@{cluster_name}"
-        # kubectl caches data of an API server by its URL, so each agent needs its own
-        # URL.
+        # Give each agent its own URL, because kubectl caches data of an API server by
+        # its URL.
         cluster = {"server": f"{url}/agents/{agent.name}", **trust}
         clusters.append({"name": cluster_name, "cluster": cluster})
         users.append({"name": user_name, "user": credential(agent.name)})

@@ -1,4 +1,4 @@
-"""An existing kubeconfig, and merging into it."""
+"""Access to an existing kubeconfig, and merging of a kubeconfig into it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def default_path(environ: Mapping[str, str]) -> Path:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """
-    Keep kubectl from writing the file in the meantime, with kubectl's own lock.
+    Hold kubectl's own lock, so that kubectl does not write the file in the meantime.
 
     :raises ConfigurationError: if another process holds the lock.
     """
@@ -78,9 +78,10 @@ def locked(path: Path) -> Iterator[None]:
 
 def read(path: Path) -> dict[str, Any]:
     """
-    Read the file; return an empty kubeconfig if it does not exist.
+    Read the file; return an empty kubeconfig if the file does not exist.
 
-    :raises ConfigurationError: if it is not a kubeconfig; it stays unchanged.
+    :raises ConfigurationError: if the file is not a kubeconfig; the file is not
+        changed.
     """
     try:
         with path.open("rb") as source:
@@ -122,11 +123,11 @@ def merge(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     contexts.
 
     Clusters and users with these names are replaced, because no other program uses such
-    names.  A context that leads to another cluster or user is kept: the new context
-    then gets the name of its cluster, or ``USER@AGENT`` if the cluster's name is taken,
-    too.
+    names.  An existing context of the same name is kept if it leads to another cluster
+    or user.  The new context then gets the name of its cluster, or ``USER@AGENT`` if
+    the name of the cluster is also in use.
 
-    :raises NameTaken: if all three names are taken; *old* must be discarded.
+    :raises NameTaken: if all three names are in use; *old* must then be discarded.
     """
     old.setdefault("apiVersion", "v1")
     old.setdefault("kind", "Config")
@@ -188,7 +189,10 @@ def _replace(content: dict[str, Any], key: str, entry: dict[str, Any]) -> None:
 
 
 def back_up(path: Path) -> Path | None:
-    """Copy the file to ``FILE.bak``; return None if it does not exist."""
+    """
+    Copy the file to ``FILE.bak``, and return the copy's path; None if the file does not
+    exist.
+    """
     try:
         before = path.read_bytes()
     except FileNotFoundError:

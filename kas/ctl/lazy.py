@@ -13,8 +13,8 @@ __all__ = ["LazyGroup"]
 
 class LazyGroup(click.Group):
     """
-    Group that loads the file of a command on demand: loading all takes a third of a
-    second.
+    Group that loads the file of a command on demand: loading all files takes a third of
+    a second.
 
     :param files: for each command, the file in this package whose ``declare`` adds it.
     """
@@ -28,7 +28,7 @@ class LazyGroup(click.Group):
         return sorted({*self.commands, *self._files})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, loading it if necessary."""
+        """Return a command; load its file if necessary."""
         if cmd_name in self._files and cmd_name not in self.commands:
             file: Any = import_module(f"kas.ctl.{self._files[cmd_name]}")
             file.declare(self)
@@ -38,7 +38,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """
-        Return the requested command; if it does not exist, load all of them to list
+        Return the requested command; if it does not exist, load all commands to list
         their names.
         """
         if args[0] not in self.list_commands(ctx):

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["declare", "login"]
 
 #: Seconds before its expiry at which an ID token is renewed, because a command may take
-#: that long.
+#: this long.
 MARGIN = 60.0
 
-#: Minimum seconds during which a token must be valid to be used if it cannot be renewed
-#: now.
+#: Minimum remaining lifetime in seconds of a token that is used although it cannot be
+#: renewed now.
 _LAST = 5.0
 
 _API_VERSION = "client.authentication.k8s.io/v1"
@@ -158,7 +158,8 @@ def _logout(issuer: str | None, client_id: str | None, scopes: tuple[str, ...]) 
     removed = 0
     with _problems_shown():
         for one in found:
-            # Without the lock, a renewal in progress would store them again.
+            # Take the lock: otherwise, a renewal in progress would store the tokens
+            # again.
             with one.locked(_waits):
                 removed += one.remove()
     _say("The tokens were removed." if removed else "No tokens are cached.")
@@ -171,7 +172,7 @@ def current(
     now: Callable[[], float],
 ) -> Tokens:
     """
-    Return usable tokens: cached, renewed, or from a new sign-in.
+    Return usable tokens: cached tokens, renewed tokens, or tokens from a new sign-in.
 
     Of several processes, one renews the tokens, and the others use its result.
     """
@@ -195,8 +196,8 @@ def _lasts(tokens: Tokens, now: Callable[[], float]) -> bool:
     """
     Return whether the tokens stay valid for a while.
 
-    Tokens with a lifetime of minutes only need a quarter of it; otherwise each call
-    would renew them.
+    Tokens with a lifetime of minutes need to be valid only for a quarter of it;
+    otherwise each call would renew the tokens.
     """
     left = tokens.expires_at - now()
     return left > MARGIN or left > max(_LAST, tokens.lifetime / 4)
@@ -247,8 +248,8 @@ def _has_terminal() -> bool:
 
 def _has_browser(environ: Mapping[str, str]) -> bool:
     """
-    Return whether a graphical browser exists: a browser in the terminal would disturb
-    kubectl.
+    Return whether a graphical browser exists, because a browser in the terminal would
+    disturb kubectl.
     """
     named = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
     return sys.platform == "darwin" or any(environ.get(name) for name in named)
@@ -258,14 +259,16 @@ def _open_browser(url: str) -> None:
     import threading
     import webbrowser
 
-    # Some browsers return only when the user closes them.
+    # Open the browser in a thread, because some browsers return only when the user
+    # closes them.
     threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
 @contextmanager
 def _nothing_printed() -> Iterator[None]:
     """
-    Send a browser's output to standard error, because kubectl reads standard output.
+    Redirect a browser's output to standard error, because kubectl reads standard
+    output.
     """
     if sys.stdout is None:
         yield

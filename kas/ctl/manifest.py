@@ -56,22 +56,23 @@ __all__ = [
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-#: The files of deploy/kustomize/agentk; in a checkout these are links to them.
+#: Files of deploy/kustomize/agentk; in a checkout, these are links to the files.
 _TEMPLATES = [
     Path(__file__).with_name(name) for name in ("agentk.yaml", "agentk_rights.yaml")
 ]
 
 NAMESPACE = "txkas"
-#: Secret whose key ``token`` contains the agent's token.
+#: Name of the Secret whose key ``token`` contains the agent's token.
 CREDENTIAL = "agentk-token"
-#: Default role, which shows no Secrets and changes nothing.
+#: Default role of agentk in the cluster, which may not read Secrets and may not change
+#: anything.
 ROLE = "view"
 _ROLE = re.compile(r"[^/%\s]{1,253}")
 #: Module that keeps records in agentk's own namespace.
 GITOPS = "gitops"
 #: Memory limit of agentk's pod with GitOps: agentk and three renderers of at most 1 GiB
-#: each, which rarely need it at the same time.  Above its limit the kernel may kill the
-#: pod.
+#: each, which rarely need that much at the same time.  If the pod exceeds its limit,
+#: the kernel may kill it.
 GITOPS_MEMORY = "2Gi"
 #: Usual ports of other listeners of kas, as documented.
 _USUAL_PORTS = {
@@ -258,7 +259,8 @@ def check_options(ctl: Ctl, options: AgentOptions) -> None:
         if not _MODULE.fullmatch(module):
             raise click.UsageError(f"--module: {module!r} is not a valid module name")
         known = {one.name for one in installed(AgentModule)}
-        # The image may contain modules that are unknown here.
+        # Report only names that are similar to a known module, because the image may
+        # contain modules that this kas does not know.
         if module not in known and (near := get_close_matches(module, known, 1)):
             raise click.UsageError(
                 f"--module: agentk has no module {module!r}; did you mean {near[0]}?"
@@ -289,7 +291,8 @@ def prepare(
     if not options.system_cas:
         _check_port(address, ctl.all_running())
     store = ctl.store(create=True)
-    # The address of a running kas cannot be mistyped.
+    # Ignore a wrong name in this case, because the address of a running kas cannot be
+    # mistyped.
     lenient = options.system_cas or options.kas_address is None
     authority = _authority(ctl, store, address, options.ca_file, lenient)
 
@@ -318,7 +321,7 @@ def make_token(
     """
     Register the agent, or rotate its token.
 
-    :param show: receives the token before it becomes valid.
+    :param show: called with the token before it becomes valid.
     :raises IdentityError: if the agent exists, and *rotate* is false.
     """
     there = {one.name for one in store.load().agents}
@@ -335,7 +338,7 @@ def make_token(
 
 def _listened(ctl: Ctl) -> str:
     """
-    Return the address at which agents reach the kas that runs here.
+    Return the address at which agents reach the kas on this machine.
 
     :raises click.UsageError: if the address is valid only on this machine.
     """
@@ -370,9 +373,11 @@ def _is_local(host: str) -> bool:
 
 def _check_port(address: KasAddress, kas: Sequence[Running]) -> None:
     """
-    Refuse the port of another listener of kas, before a token is made for it.
+    Check that the address of kas does not have the port of another listener, before a
+    token is made.
 
-    :raises ConfigurationError: if *address* has such a port; with the actual listener.
+    :raises ConfigurationError: if *address* has such a port; the text names the actual
+        listener.
     """
     if address.scheme == "unix":
         return
@@ -443,7 +448,7 @@ def fill_in(
     role: str = ROLE,
 ) -> list[dict[str, Any]]:
     """
-    Return the template with the values of one cluster, secrets included.
+    Return the template with the values of one cluster, including its secrets.
 
     :param authority: None if agentk trusts the CAs of its image.
     :param role: the ClusterRole of agentk in the whole cluster.
@@ -454,7 +459,8 @@ def fill_in(
             one["metadata"]["namespace"] = namespace
     found["Namespace"]["metadata"]["name"] = namespace
     binding = found["ClusterRoleBinding"]
-    # The binding is cluster-wide, and several agents may be in one cluster.
+    # Give the binding a name of its own, because it is cluster-wide, and several agents
+    # may be in one cluster.
     binding["metadata"]["name"] = f"{namespace}-agentk"
     binding["roleRef"]["name"] = role
     for subject in (*binding["subjects"], *found["RoleBinding"]["subjects"]):
@@ -495,10 +501,10 @@ def _turned_on(
     documents: list[dict[str, Any]], namespace: str, modules: Collection[str]
 ) -> list[dict[str, Any]]:
     """
-    Make agentk in *documents* read a configuration file that enables modules.
+    Change *documents* so that agentk reads a configuration file that enables *modules*.
 
-    :returns: that file, and the permissions that the modules need in agentk's own
-        namespace.
+    :returns: the objects with the configuration file, and with the permissions that the
+        modules need in agentk's own namespace.
     """
     deployment = next(one for one in documents if one["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]

@@ -1,4 +1,4 @@
-"""User who runs `kasctl`, for the audit log of kas."""
+"""Name of the user who runs `kasctl`, for the audit log of kas."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ MAX_OPERATOR = 100
 
 
 def operator_name() -> str:
-    """Return the user who runs this command, and the user who called ``sudo``."""
+    """
+    Return the name of the user who runs this command, and the user who called ``sudo``.
+    """
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        # The user has no entry in the system's database.
+        # Use the number, because the user has no entry in the system's database.
         name = str(os.getuid())
     behind = os.environ.get("SUDO_USER", "")
     name = f"{behind} as {name}" if behind and behind != name else name

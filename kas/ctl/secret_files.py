@@ -1,4 +1,7 @@
-"""Files with tokens: complete or missing, and readable only for their owner."""
+"""
+Files with tokens, which are either complete or missing, and which only their owner can
+read.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ def secret_file(path: Path) -> Iterator[Callable[[str], None]]:
     Open a file of mode 0600 before a token is created, because the token cannot be
     created again.
 
-    Yields a function that writes a text to a temporary file on disk; the file appears,
-    or is replaced, when the block ends without an error.
+    Yields a function that writes a text to a temporary file on disk; *path* is created
+    or replaced when the block ends without an error.
     """
     with ExitStack() as stack:
         try:

@@ -1,9 +1,10 @@
 """
 Sign-in with an identity provider, and renewal of the tokens.
 
-Authorization code with PKCE on a loopback port (RFC 8252, RFC 7636), or device code
-(RFC 8628).  The signature of an ID token is not verified here: it comes from the
-provider itself over TLS (OpenID Connect Core, 3.1.3.7), and kas verifies it.
+A sign-in uses an authorization code with PKCE on a loopback port (RFC 8252, RFC 7636),
+or a device code (RFC 8628).  kasctl does not verify the signature of an ID token,
+because the token comes from the provider itself over TLS (OpenID Connect Core,
+3.1.3.7), and kas verifies the signature.
 """
 
 from __future__ import annotations
@@ -45,19 +46,20 @@ from tunnel.transport.tls import ALPN_HTTP, client_context
 
 __all__ = ["Provider", "SignInFailed", "Unreachable"]
 
-#: Maximum seconds for one response of the provider, including the lookup of its name.
+#: Maximum seconds for one response from the provider, including the lookup of its name.
 TIMEOUT = 15.0
 
-#: Maximum seconds of a sign-in; the lock is held until then.
+#: Maximum seconds of a sign-in, during which the lock is held.
 SIGN_IN_TIMEOUT = 600.0
 
-#: Maximum bytes of a response of the provider.
+#: Maximum bytes of a response from the provider.
 MAX_BODY = 256 * 1024
 
-#: Maximum characters of a token, as in kas.
+#: Maximum characters of a token: the same limit as in kas.
 MAX_TOKEN = 16 * 1024
 
-#: Tolerated difference of the provider's clock, in seconds.
+#: Tolerated difference between the clocks of the provider and of this machine, in
+#: seconds.
 CLOCK_SKEW = 60.0
 
 #: Seconds between two polls of a device code if the provider does not name an interval
@@ -66,7 +68,7 @@ POLL_INTERVAL = 5.0
 SLOW_DOWN = 5.0
 
 #: Errors of a renewal after which the user must sign in again (RFC 6749, 5.2; OpenID
-#: Connect Core, 3.1.2.6, which some providers also use here).
+#: Connect Core, 3.1.2.6, which some providers also use for a renewal).
 _SIGN_IN_AGAIN = frozenset(
     {"invalid_grant", "interaction_required", "login_required", "consent_required"}
 )
@@ -74,13 +76,13 @@ _SIGN_IN_AGAIN = frozenset(
 #: Maximum number of connections to the redirect listener: a browser opens six.
 MAX_CONNECTIONS = 16
 
-#: Maximum seconds of silence on a connection of the browser.
+#: Maximum seconds without data on a connection of the browser.
 _BROWSER_TIMEOUT = 10.0
 
 #: Maximum characters of a message from the provider.
 _MAX_REASON = 200
 
-#: Path of the browser's redirect.
+#: Path of the URL for the provider's redirect of the browser.
 _CALLBACK = "/callback"
 
 _PAGE = """\
@@ -101,15 +103,17 @@ class SignInFailed(TunnelError):
 
 
 class Unreachable(SignInFailed):
-    """Error if the provider does not respond, or fails."""
+    """Error if the provider does not respond, or responds with a server error."""
 
 
 class Provider:
     """
-    Identity provider, as seen by one client.
+    Client of an identity provider, which signs users in and renews tokens.
 
-    :param scopes: in addition to ``openid``, and to ``offline_access`` if supported.
-    :param ca_file: CAs for its certificate, in addition to the system's.
+    :param scopes: scopes in addition to ``openid``, and to ``offline_access`` if the
+        provider supports it.
+    :param ca_file: file of CAs that may sign the provider's certificate, in addition to
+        the system's CAs.
     :param show: shows a line to the user.
     :param now: returns the time of day.
     :param seconds: returns the time of a monotonic clock.
@@ -149,9 +153,9 @@ class Provider:
         Sign a user in with a browser on this machine.
 
         :param port: port for the browser's redirect; 0 for any free port.
-        :param open_browser: opens the URL.
-        :raises SignInFailed: also if the user does not sign in within
-            `SIGN_IN_TIMEOUT`.
+        :param open_browser: opens a URL in a browser; None if the user has to open it.
+        :raises SignInFailed: if the provider refuses, or the user does not sign in
+            within `SIGN_IN_TIMEOUT`.
         """
         start = self._endpoint("authorization_endpoint")
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
@@ -171,7 +175,7 @@ class Provider:
             if open_browser is not None:
                 # Open a local URL that redirects: other users of this machine can read
                 # the arguments of a program, and could use the provider's URL to sign
-                # in here as themselves.
+                # this user in as themselves.
                 listener.urls.put(url)
                 open_browser(f"http://127.0.0.1:{listener.server_port}{listener.start}")
             try:
@@ -186,7 +190,7 @@ class Provider:
         """
         Sign a user in with a browser on another machine, with a code.
 
-        :raises SignInFailed: also if the code expires.
+        :raises SignInFailed: if the provider refuses, or the code expires.
         """
         where = self._endpoint("device_authorization_endpoint")
         status, answer = self._fetch(where, self._asked())
@@ -239,9 +243,11 @@ class Provider:
 
     def renew(self, kept: Tokens) -> Tokens | None:
         """
-        Renew the cached tokens; None if the user has to sign in again.
+        Renew the cached tokens, and return the new tokens; None if the user has to sign
+        in again.
 
-        :raises SignInFailed: `Unreachable` if the old tokens may still be valid.
+        :raises SignInFailed: if the provider refuses for another reason; `Unreachable`
+            if the old tokens may still be valid.
         """
         if kept.refresh_token is None:
             return None
@@ -285,7 +291,8 @@ class Provider:
         demanded = self._described().get(
             "authorization_response_iss_parameter_supported"
         )
-        # RFC 9207: otherwise the code could be sent to another provider.
+        # Check the issuer (RFC 9207): otherwise, the code could be sent to another
+        # provider.
         if said != self._issuer and (said is not None or demanded is True):
             raise SignInFailed(
                 "the response in the browser comes from another issuer (iss)"
@@ -326,14 +333,15 @@ class Provider:
         return self._fetch(self._endpoint("token_endpoint"), fields)
 
     def _asked(self) -> dict[str, str]:
-        """Return the common parameters of a sign-in."""
+        """Return the parameters that both kinds of sign-in send."""
         offered = self._described().get("scopes_supported")
         offline = isinstance(offered, list) and "offline_access" in offered
         more = ("offline_access",) if offline else ()
         scopes = dict.fromkeys(("openid", *self._scopes, *more))
         asked = {"client_id": self._client_id, "scope": " ".join(scopes)}
         if "offline_access" in scopes:
-            # Without it, the provider must ignore the scope (OpenID Connect Core, 11).
+            # Add the prompt: without it, the provider must ignore the scope (OpenID
+            # Connect Core, 11).
             asked["prompt"] = "consent"
         return asked
 
@@ -369,7 +377,7 @@ def _refused(
     status: int | None, answer: Mapping[str, Any], hidden: tuple[str, ...]
 ) -> SignInFailed:
     """
-    Return the error of the provider.
+    Return the exception for an error response from the provider.
 
     :param hidden: secret values that must not appear in the text.
     """
@@ -388,7 +396,7 @@ def _unusable(why: str) -> SignInFailed:
 
 
 def _payload(token: str) -> bytes:
-    """Return the claims of a token without verifying its signature."""
+    """Return the payload of a token, without verifying the signature of the token."""
     parts = token.split(".")
     try:
         if len(parts) != 3:
@@ -399,7 +407,7 @@ def _payload(token: str) -> bytes:
 
 
 def _subject(tokens: Tokens) -> object:
-    """Return the user of the tokens; None if they do not name one."""
+    """Return the subject of the tokens; None if they do not name a subject."""
     try:
         return json.loads(_payload(tokens.id_token)).get("sub")
     except (ValueError, AttributeError, RecursionError, SignInFailed):
@@ -440,12 +448,15 @@ def _seconds(found: object, default: float) -> float:
     return default if found != found else float(max(1, min(found, SIGN_IN_TIMEOUT)))
 
 
-# Requests to the provider.
+# Functions that send requests to the provider.
 
 
 class _NoRedirect(HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Follow no redirect: a secret would be sent to an unverified URL."""
+        """
+        Return None, so that no redirect is followed: a secret would be sent to an
+        unverified URL.
+        """
 
 
 def _fetcher(ca_file: Path | None) -> Fetch:
@@ -454,7 +465,8 @@ def _fetcher(ca_file: Path | None) -> Fetch:
         alpn=(ALPN_HTTP,),
         minimum_version=ssl.TLSVersion.TLSv1_2,
     )
-    # Plain http is allowed for this machine only, and never through a proxy.
+    # Use a proxy only for https: plain http is allowed only for this machine, and never
+    # through a proxy.
     proxies = {name: url for name, url in getproxies().items() if name == "https"}
     opener = build_opener(
         HTTPSHandler(context=context), ProxyHandler(proxies), _NoRedirect()
@@ -497,7 +509,8 @@ def _within(limit: float, ask: Callable[[], _T]) -> _T:
     """
     Return the result of *ask*, or raise its exception; give up after *limit* seconds.
 
-    Socket timeouts apply to each read, and not to name lookups.
+    A socket timeout is not enough, because it applies to each read, and not to name
+    lookups.
     """
     results: queue.SimpleQueue[tuple[list[_T], Exception | None]] = queue.SimpleQueue()
 
@@ -526,7 +539,7 @@ def _reason(error: Exception) -> str:
     return clean(str(text), _MAX_REASON)
 
 
-# The listener for the browser's redirect.
+# Listener for the browser's redirect.
 
 
 class _Listener(ThreadingHTTPServer):
@@ -554,7 +567,7 @@ class _Listener(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Do nothing: the traceback could contain the code."""
+        """Do nothing, because the traceback could contain the code."""
 
 
 class _Page(NamedTuple):
@@ -602,8 +615,8 @@ class _Handler(BaseHTTPRequestHandler):
             answer = dict(parse_qsl(parts.query, max_num_fields=20))
         except ValueError:
             answer = {}
-        # Any page in the browser could redirect here, but only the real one knows the
-        # state.
+        # Check the state: any page in the browser could redirect to this listener, but
+        # only the provider's page knows the state.
         if not _same(answer.get("state"), self.server.state):
             return _Page(
                 400,
@@ -616,7 +629,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def log_message(self, format: str, *args: object) -> None:
-        """Do nothing: the line would contain the code."""
+        """Do nothing, because the log line would contain the code."""
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def _status(
         whole = ctl.all_running() if given is None else ()
         known = agents.look(ctl, whole)
         if known is not None and running is not None and running.pid in known.hung:
-            # The other ports of kas would time out, too.
+            # Report this at once, because the other ports of kas would time out, too.
             raise ConfigurationError([known.hung[running.pid]])
         try:
             _show_process(ctl, url or DEFAULT_URL, known)
@@ -167,7 +167,7 @@ def _plain(value: object) -> str:
         return "yes" if value else "no"
     if value is None:
         return "none"
-    # Agents choose these texts.
+    # Clean the text, because agents choose it.
     return printable(str(value))
 
 

@@ -1,10 +1,10 @@
 """
 Directory of the agents that are connected to other kas.
 
-Each kas knows its own connections (`kas.agents.registry`), which are the only truth.
-The directory contains a kas's knowledge about its peers' connections: a cache, received
-events, and a store.  The store is Redis, in which every kas records its own agents, or
-the workers of one kas, which inform each other.
+Each kas knows its own connections (`kas.agents.registry`) for certain.  The directory
+of a kas contains what this kas knows about the connections of other kas, from a cache,
+from received events, and from a store.  The store is Redis, in which every kas records
+its own agents, or consists of the workers of one kas, which notify each other.
 
     records.py          records of a connection and of a kas
     directory.py        the directory: this kas' agents, compared with the others'

@@ -1,9 +1,9 @@
 """
 Cache of the agents at other kas, and the schedule of its lookups.
 
-It has an entry for each agent with recent requests.  Events of the store and lookups
-change the entry.  A lookup is rare and shared by all requests; lookups never start all
-at once.
+The cache has an entry for each agent with recent requests.  Events from the store and
+lookups change the entry.  Lookups are rare, are shared by all requests for the same
+agent, and never start all at once.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ UNUSED_SECONDS: Final = 300.0
 MAX_ENTRIES = 100_000
 
 #: Maximum number of stored instances (pods) of one agent.  Two or three are usual; the
-#: limit protects against an agent that invents new ones.
+#: limit protects against an agent that invents new instances.
 MAX_INSTANCES: Final = 256
 
 #: Maximum number of instances of one agent that the cache remembers as gone, so that
-#: late events do not bring them back.  Events are late by seconds at most, and fewer
+#: late events do not bring them back.  Events are at most some seconds late, and fewer
 #: pods of one agent end in that time.
 MAX_GONE: Final = 32
 
 #: Epoch of an entry before its first successful lookup.
 NEVER: Final = -1
 
-#: Minimum seconds between two lookups of one agent, for any number of requests: long
-#: enough to cost little, and short enough for a waiting user.
+#: Minimum seconds between two lookups of one agent, however many requests there are:
+#: long enough to cost little, and short enough for a user who waits.
 LOOK_INTERVAL: Final = 1.0
 
 #: Seconds between two lookups of one agent if the last one found nothing and events
-#: arrive: the agent's connection causes an event, and these lookups are only a safety
-#: net.
+#: arrive: the agent's connection causes an event, and these lookups are needed only if
+#: an event was lost.
 ABSENT_INTERVAL: Final = 30.0
 
 #: Seconds between two lookups of one agent, plus or minus half, if no stream waits for
@@ -56,15 +56,15 @@ ABSENT_INTERVAL: Final = 30.0
 #: kas.
 REACHED_INTERVAL: Final = 20.0
 
-#: Maximum number of simultaneous lookups; others wait for their turn.  Redis needs a
-#: few milliseconds for them, and the limit protects the private API of the peers while
-#: Redis is down.
+#: Maximum number of simultaneous lookups; further lookups wait for their turn.  Redis
+#: needs a few milliseconds for that many lookups.  While Redis is down, the limit
+#: protects the private API of the peers.
 MAX_LOOKUPS = 256
 
 
 class Cache:
     """
-    Cache with one entry for each agent with requests.
+    Cache with one entry for each agent with recent requests.
 
     :param random: returns a number between 0 and 1, to spread the due times of entries.
     :ivar entries: the entries in order of use, the most recent one last.
@@ -97,15 +97,17 @@ class Cache:
 
     def doubt_kas(self, kas_id: bytes) -> None:
         """
-        Distrust the entries of a kas's agents: the next request for each agent looks it
-        up again.
+        Mark the entries of a kas's agents as out of date, so that the next request for
+        each agent causes a lookup.
         """
         for entry in self.entries.values():
             if any(record.kas_id == kas_id for record in entry.records()):
                 entry.doubt()
 
     def sweep(self, needed: Container[str]) -> None:
-        """Drop entries without recent requests, except the *needed* ones."""
+        """
+        Drop entries without recent requests, except the entries of agents in *needed*.
+        """
         now = self._clock.seconds()
         while self.entries:
             agent_id, entry = next(iter(self.entries.items()))
@@ -124,12 +126,13 @@ class Cache:
 
 class LookUps:
     """
-    Scheduler of lookups, which starts each when it is due.
+    Scheduler of lookups, which starts each lookup when it is due.
 
-    :param look_up: performs one lookup.
-    :param here: the agents that are connected to this kas.
-    :param awaited: the agents that streams wait for.
-    :param cut_off: the kas whose agents the store cannot know.
+    :param look_up: coroutine function that performs one lookup.
+    :param here: the ids of agents that are connected to this kas.
+    :param awaited: the ids of agents that streams wait for.
+    :param cut_off: returns the kas to query directly, because the store cannot know
+        their agents.
     :ivar listening: whether events arrive, so that entries stay correct.
     :ivar epoch: the number of gaps in the events so far: entries of an earlier epoch
         are out of date.
@@ -152,7 +155,7 @@ class LookUps:
         self._cut_off = cut_off
         self.listening = False
         self.epoch = 0
-        #: Time when the last gap began.
+        #: Time when the last gap in the events began.
         self._gap = -math.inf
         self._stopped = False
         #: Number of running lookups.
@@ -160,15 +163,15 @@ class LookUps:
         self._queue: OrderedDict[str, CacheEntry] = OrderedDict()
 
     def stop(self) -> None:
-        """Start no more lookups."""
+        """Stop the scheduler, so that it starts no more lookups."""
         self._stopped = True
         self._queue.clear()
 
     def events_come_in(self, on: bool) -> None:
         """
-        Note whether events arrive from now on, and look every agent up once more.
+        Record whether events arrive from now on, and look every agent up once more.
 
-        Events may have been missed in both cases.
+        In both cases, events may have been missed.
 
         :param on: whether events arrive.
         """
@@ -197,7 +200,7 @@ class LookUps:
             reached = known or agent_id in self._here
             if not reached or agent_id in self._awaited:
                 return True
-            # Spread the lookups after the beginning of a gap.
+            # Spread the lookups over time after the beginning of a gap.
             wait = REACHED_INTERVAL * (0.5 + entry.spread)
             return now >= max(entry.looked, self._gap) + wait
         if entry.epoch != self.epoch:
@@ -207,7 +210,7 @@ class LookUps:
         return now >= entry.looked + ABSENT_INTERVAL or bool(self._cut_off(entry))
 
     def when_due(self, entry: CacheEntry) -> None:
-        """Look an entry up when the interval of its agent is over."""
+        """Start the lookup of an entry when the interval of its agent is over."""
         if self._stopped or (entry.timer is not None and entry.timer.active()):
             return
         if entry.looking:
@@ -220,7 +223,7 @@ class LookUps:
             entry.timer = self._clock.callLater(wait, self.now, entry)
 
     def now(self, entry: CacheEntry) -> None:
-        """Look an entry up as soon as a slot is free."""
+        """Start the lookup of an entry as soon as a slot is free."""
         entry.cancel()
         if entry.looking or self._stopped:
             return
@@ -254,9 +257,10 @@ class LookUps:
 
 class _Instance:
     """
-    The newest connection of one run of an agentk, or the fact that it is gone.
+    State of one run of an agentk: its newest connection, or that it has disconnected.
 
-    :ivar event: the number of the event that reported the change; 0 for a lookup.
+    :ivar event: the number of the event that reported this state; 0 if a lookup found
+        it.
     """
 
     def __init__(self, generation: int, record: AgentRecord | None, event: int) -> None:
@@ -270,12 +274,13 @@ class CacheEntry:
     Known locations of one agent.
 
     For each agentk instance, only the connection with the highest generation is kept.
-    Once an event has reported the end of a connection, later lookups do not bring it
-    back. So the newest state wins, whatever the order of events and lookups.
+    After an event has reported the end of a connection, later lookups do not add the
+    connection again. Therefore the entry always has the newest state, whatever the
+    order of events and lookups.
 
     :param used: when a request last used the entry.
-    :param spread: a number between 0 and 1, to spread lookups that would all be due at
-        once.
+    :param spread: a number between 0 and 1, which spreads lookups that would otherwise
+        be due at the same time.
     """
 
     def __init__(self, agent_id: str, used: float, spread: float = 0.5) -> None:
@@ -286,12 +291,12 @@ class CacheEntry:
         self.next_look = 0.0
         #: Time when the last lookup ended.
         self.looked = -math.inf
-        #: Whether a lookup runs or waits for its turn.
+        #: Whether a lookup is running or waits for its turn.
         self.looking = False
         #: Whether another lookup has to begin after the current one.
         self.again = False
-        #: Epoch (`LookUps.epoch`) since which events are complete; NEVER if they are
-        #: not.
+        #: Epoch (`LookUps.epoch`) since which the entry has received all events; NEVER
+        #: if events may be missing.
         self.epoch = NEVER
         self.timer: IDelayedCall | None = None
         #: Whether the cache has dropped the entry.
@@ -299,20 +304,20 @@ class CacheEntry:
         self._instances: dict[bytes, _Instance] = {}
 
     def cancel(self) -> None:
-        """Cancel the scheduled lookup."""
+        """Cancel the scheduled lookup of this entry."""
         cancel_call(self.timer)
         self.timer = None
 
     def doubt(self) -> None:
         """
-        Note that events were missed: look this entry up again, even after a running
-        lookup, whose result may be out of date.
+        Record that events were missed: look this entry up again, even if a lookup is
+        running, because the result of that lookup may be out of date.
         """
         self.epoch = NEVER
         self.again = self.looking
 
     def drop(self) -> None:
-        """Note that the cache no longer keeps this entry."""
+        """Record that the cache has dropped this entry."""
         self.dropped = True
         self.cancel()
 
@@ -341,12 +346,14 @@ class CacheEntry:
         return True
 
     def disconnected(self, instance_id: bytes, generation: int, event: int) -> None:
-        """Remove a lost connection, unless the instance has a newer one."""
+        """
+        Remove a connection that has ended, unless the instance has a newer connection.
+        """
         known = self._instances.pop(instance_id, None)
         if known is not None and known.generation > generation:
             self._instances[instance_id] = known
             return
-        # Insert it at the end, because the first entries are forgotten first.
+        # Insert the instance at the end, because the first entries are forgotten first.
         self._instances[instance_id] = _Instance(generation, None, event)
         gone = [key for key, one in self._instances.items() if one.record is None]
         for key in gone[:-MAX_GONE]:
@@ -359,11 +366,12 @@ class CacheEntry:
         is_incomplete: Callable[[bytes], bool] = lambda kas_id: False,
     ) -> bool:
         """
-        Apply the result of a lookup; return True if it contains anything new.
+        Apply the result of a lookup; return whether it contains anything new.
 
         :param since: number of the last event before the lookup began.  Later events
-            take precedence, because the store may have been read before them.
-        :param is_incomplete: whether the store may lack some kas's agents.
+            take precedence over the result, because the store may have been read before
+            these events.
+        :param is_incomplete: returns whether the store may lack agents of a kas.
         """
         found = {}
         for record in newest(records):
@@ -377,7 +385,10 @@ class CacheEntry:
         return any(new)
 
     def forget(self, wrong: AgentRecord) -> None:
-        """Forget a location that did not work; a new report of it is tried again."""
+        """
+        Forget a location that did not work; the location is used again if it is
+        reported again.
+        """
         known = self._instances.get(wrong.agent.instance_id)
         if known is not None and known.record is not None:
             same = known.record.kas_id == wrong.kas_id

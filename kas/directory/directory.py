@@ -8,7 +8,7 @@ The directory of a kas: the agents, and the kas to which each is connected.
 
 All requests are served from memory.  An entry stays correct without further lookups,
 because every change is published.  Only after a gap in the events, or for an unknown
-agent, the directory reads the store: once for all requests for the same agent.
+agent, the directory reads the store: only once for all requests for the same agent.
 """
 
 from __future__ import annotations
@@ -39,20 +39,22 @@ SWEEP_INTERVAL: Final = 60.0
 
 class Directory:
     """
-    Connections of this kas, and cached connections of other kas.
+    Directory of the connections of this kas, and of cached connections of other kas.
 
     Only `agents` and `last_seen` wait for the store.  A request calls `routes`, tries
-    the results, and waits with `wait` for better ones.
+    the results, and uses `wait` to wait for better results.
 
     :param me: the record of this kas for other kas.
-    :param store: None if this kas is alone; then no timer runs, and no agent is
-        elsewhere.
-    :param sessions: used to query peers directly if the store has no answer.
-    :param siblings: addresses of the other workers of this kas, which are known without
-        a store: a worker that starts while the store is down knows no other kas.
-    :param on_superseded: called if another kas has a newer connection of the same
-        instance, so that the given one is dead.
-    :param on_connected: called if another kas has a connection of any agent.
+    :param store: the store that all kas share; None if this kas runs alone: then no
+        timer runs, and no agent is connected to another kas.
+    :param sessions: the sessions with which peers are queried directly if the store
+        does not know the answer.
+    :param siblings: addresses of the other workers of this kas, so that the directory
+        knows them even without a store: a worker that starts while the store is down
+        knows no other kas.
+    :param on_superseded: called with a connection of this kas if another kas has a
+        newer connection of the same instance, so that the older connection is dead.
+    :param on_connected: called with each connection that another kas reports.
     """
 
     _log: ClassVar = Logger()
@@ -70,7 +72,7 @@ class Directory:
     ) -> None:
         self._me = me
         self._store = store
-        #: Whether other kas with agents may exist; if not, there are no routes.
+        #: Whether other kas with agents may exist; if false, `routes` is always empty.
         self.is_shared: Final = store is not None
         clock: IReactorTime = runtime.reactor
         self._clock = clock
@@ -79,7 +81,8 @@ class Directory:
         self._siblings = siblings
         self.on_superseded = on_superseded
         self.on_connected = on_connected
-        #: Metrics: number of lookups in the store, of lookups at peers, and of events.
+        #: Metrics: number of lookups in the store, number of queries to peers, and
+        #: number of events.
         self.lookups = self.asked = self.events_received = 0
         self._mine: dict[tuple[str, bytes], AgentRecord] = {}
         #: Number of connections of this kas, by agent.
@@ -138,10 +141,10 @@ class Directory:
         if self._store is not None:
             self._store.update(me)
 
-    # Connections of this kas.
+    # Methods about connections of this kas.
 
     def connected(self, record: AgentRecord) -> None:
-        """Record an agent that connected here, and inform the other kas."""
+        """Record an agent that connected to this kas, and notify the other kas."""
         agent = record.agent
         key = (agent.agent_id, agent.instance_id)
         if key not in self._mine:
@@ -156,7 +159,7 @@ class Directory:
                 self._compare(other)
 
     def disconnected(self, record: AgentRecord) -> None:
-        """Remove an agent that left; a record of a newer connection stays."""
+        """Remove an agent that disconnected; the record of a newer connection stays."""
         agent = record.agent
         key = (agent.agent_id, agent.instance_id)
         mine = self._mine.get(key)
@@ -169,8 +172,8 @@ class Directory:
 
     def _compare(self, theirs: AgentRecord) -> None:
         """
-        Compare a connection at another kas with the connection of the same instance
-        here.
+        Compare a connection at another kas with this kas' connection of the same
+        instance.
         """
         agent = theirs.agent
         mine = self._mine.get((agent.agent_id, agent.instance_id))
@@ -180,15 +183,16 @@ class Directory:
             what = "ending an obsolete connection of {agent_id}"
             for_each((mine,), self.on_superseded, what, agent_id=agent.agent_id)
         elif mine.agent.generation > agent.generation:
-            # The other kas has a dead connection without knowing it.
+            # Announce the newer connection again: the other kas does not know that its
+            # own is dead.
             self._store.announce(mine)
 
-    # Connections at other kas.
+    # Methods about connections at other kas.
 
     def routes(self, agent_id: str) -> Sequence[AgentRecord]:
         """
-        Return the known connections of an agent at *other* kas: the newest one of each
-        instance.
+        Return the known connections of an agent at *other* kas: the newest connection
+        of each instance.
 
         This needs no command to the store. An unknown or old entry is looked up in the
         background, at most once per interval and agent, however often it is requested.
@@ -205,7 +209,8 @@ class Directory:
         """
         Forget *wrong*, a connection that did not work, and look the agent up again.
 
-        This happens at most once per interval; then the waiters are called.
+        The lookup takes place at most once per interval; afterwards, the waiters are
+        called.
         """
         if self._store is None:
             return
@@ -217,7 +222,7 @@ class Directory:
     def wait(self, agent_id: str, callback: Callable[[], None]) -> Callable[[], None]:
         """
         Call *callback* once, when `routes` may have improved: an agent connected, or a
-        lookup found a connection. Call the result to cancel.
+        lookup found a connection. Return a function that cancels this.
         """
         if self._store is None:
             return lambda: None
@@ -227,7 +232,7 @@ class Directory:
         return give_up
 
     def peers(self) -> Sequence[KasRecord]:
-        """Return the other known kas, alive or dead for a short time."""
+        """Return the other known kas, including kas that disappeared recently."""
         return self._known.all()
 
     def living(self) -> Sequence[KasRecord]:
@@ -242,11 +247,14 @@ class Directory:
         return self._lookups.listening
 
     def seen(self, kas: KasRecord) -> None:
-        """Note a sign of life of a peer, such as a response of its private API."""
+        """
+        Record that a peer is alive, because of a response from its private API, for
+        example.
+        """
         self._known.seen(kas)
 
     def own(self) -> Sequence[AgentRecord]:
-        """Return every connection of this kas."""
+        """Return all connections of this kas."""
         return list(self._mine.values())
 
     async def agents(
@@ -282,14 +290,15 @@ class Directory:
                 theirs = [*theirs, *await self._sessions.ask(agent_id, asked)]
             except Exception as error:
                 raise CallError(Status.UNAVAILABLE, str(error)) from None
-        # The store's records of this kas' connections may be out of date.
+        # Leave out the store's records of this kas' connections, which may be out of
+        # date.
         return newest([*mine, *self._not_mine(theirs)])
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """
         Return when each agent was last connected to any kas, in seconds since 1970.
 
-        Agents without a known time are omitted; the result is empty if the store does
+        Agents whose time is unknown are omitted; the result is empty if the store does
         not respond.
         """
         if self._store is None or not agent_ids:
@@ -304,7 +313,7 @@ class Directory:
         for record in entry.records():
             if not self._known.is_believed(record.kas_id):
                 continue
-            # The record belongs to an earlier kas with the same URL.
+            # Ignore the record, which belongs to an earlier kas with the same URL.
             if record.kas_url == self._me.url:
                 continue
             mine = self._mine.get((entry.agent_id, record.agent.instance_id))
@@ -312,7 +321,7 @@ class Directory:
                 found.append(record)
         return found
 
-    # Callbacks of the store (`StoreListener`).
+    # Methods that the store calls (`StoreListener`).
 
     def events(
         self, connected: Sequence[AgentRecord], disconnected: Sequence[AgentRecord]
@@ -331,7 +340,8 @@ class Directory:
             self._known.wrote(record.kas_id, record.kas_url)
             self.on_connected(record)
             agent_id = record.agent.agent_id
-            # Apply events only to cached agents, not to every agent at every kas.
+            # Apply the events only to agents in the cache, and not to every agent at
+            # every kas.
             entry = self._cache.entries.get(agent_id)
             if entry is None and agent_id in self._waiters.waiting:
                 entry = self._cache.wanted(agent_id)
@@ -347,7 +357,10 @@ class Directory:
                 self._taken(entry, [record], entry.connected(record, 0))
 
     def listening(self, on: bool) -> None:
-        """Note whether events arrive from now on; every entry is out of date now."""
+        """
+        Record whether events arrive from now on; in both cases, all entries are out of
+        date.
+        """
         self._lookups.events_come_in(on)
         self._poll_later(0.0)
 
@@ -370,12 +383,12 @@ class Directory:
         """
         self._cache.doubt_kas(kas_id)
 
-    # Other kas, and direct queries to them.
+    # Methods that query other kas directly.
 
     def _reached(self) -> None:
         """
-        Distrust all entries: a kas that is cut off from the store responds again, and
-        may have agents.
+        Mark all entries as out of date: a kas that is cut off from the store responds
+        again, and may have agents.
         """
         for agent_id in tuple(self._waiters.waiting):
             entry = self._cache.wanted(agent_id)
@@ -387,7 +400,8 @@ class Directory:
 
     def _cut_off(self, entry: CacheEntry) -> list[KasRecord]:
         """
-        Return the kas to query directly, because the store cannot know their agents.
+        Return the kas to query directly, because the store cannot know the agents of
+        these kas.
         """
         agent_id = entry.agent_id
         if agent_id in self._here and agent_id not in self._waiters.waiting:
@@ -403,7 +417,7 @@ class Directory:
             *(KasRecord(b"", one) for one in self._siblings if one not in urls),
         ]
 
-    # Lookups.
+    # Methods that perform lookups.
 
     async def _look_up(self, entry: CacheEntry) -> None:
         assert self._store is not None
@@ -412,8 +426,8 @@ class Directory:
         try:
             found = await self._store.find(entry.agent_id)
         except StoreDown:
-            # Without a response, the entry is unreliable from now on, even if events
-            # arrive.
+            # The entry is unreliable from now on, even if events arrive, because the
+            # store did not respond.
             entry.epoch = NEVER
             await self._ask_peers(entry, self._anyone())
             return
@@ -432,7 +446,8 @@ class Directory:
         try:
             found = await self._sessions.ask(entry.agent_id, peers)
         except Exception as error:
-            # Peers that do not respond are logged by their sessions.
+            # Log this only for debugging, because the sessions log peers that do not
+            # respond.
             self._log.debug(
                 "no peer knows where {agent_id} is: {error}",
                 agent_id=entry.agent_id,
@@ -440,11 +455,12 @@ class Directory:
             )
             return
         theirs = self._not_mine(found)
-        # Some peers may not have responded, so known connections stay.
+        # Keep known connections, because some peers may not have responded.
         new = [entry.connected(record, 0) for record in newest(theirs)]
         for record in theirs:
             self._known.heard(record.kas_id)
-        # The lookup confirmed a known connection that was in doubt.
+        # The result is also new if the lookup confirmed a known connection that was in
+        # doubt.
         self._taken(entry, theirs, any(new) or not had)
 
     def _not_mine(self, records: Sequence[AgentRecord]) -> list[AgentRecord]:
@@ -456,10 +472,10 @@ class Directory:
         if new and self._routes(entry):
             self._waiters.wake(entry.agent_id)
 
-    # Timers.
+    # Methods that run on timers.
 
     def _poll_later(self, wait: float | None = None) -> None:
-        """Poll for waiting streams if events may be missed."""
+        """Schedule lookups for waiting streams, if events may be missed."""
         if not self._running or not self._waiters.waiting:
             return
         if self._polling is not None and self._polling.active():

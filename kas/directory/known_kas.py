@@ -21,39 +21,44 @@ from kas.directory.records import AgentRecord, KasRecord
 
 __all__ = ["KnownPeers", "Sessions"]
 
-#: Seconds during which the records of a kas are still trusted after its lease has
+#: Seconds during which this kas still trusts the records of a kas whose lease has
 #: disappeared from the store: after a flush, every kas writes its lease again within
 #: this time.
 LEASE_GRACE: Final = 30.0
 
-#: Seconds since the last sign of life for which this kas dials a kas without a lease: a
-#: kas that is only cut off from the store responds at once; after a longer silence, a
-#: broken path between kas was repaired, or the kas was replaced.
+#: Seconds after its last sign of life during which this kas dials a kas without a
+#: lease.  A kas that is only cut off from the store responds at once.  After this time,
+#: a broken path between kas has been repaired, or the kas has been replaced.
 LAPSED_SECONDS: Final = 300.0
 
-#: Seconds that a silent peer is remembered while the store is down: a long time,
-#: because without peers an agent that is not cached cannot be found.
+#: Seconds until this kas forgets a silent peer while the store is down: a long time,
+#: because an agent that is not in the cache can be found only by querying peers.
 PEER_SECONDS: Final = 3600.0
 
-#: Maximum number of peers; a fleet has a handful, and each crash adds one for
+#: Maximum number of peers; a fleet has a handful of kas, and each crash adds one for
 #: `LAPSED_SECONDS`.
 MAX_PEERS = 1000
 
 
 class Sessions(Protocol):
-    """Methods of the sessions between kas that a directory uses."""
+    """Interface of the sessions between kas, with the methods that a directory uses."""
 
     def answers(self, kas: KasRecord) -> bool:
         """
-        Return whether a session exists with another kas that sent something recently.
+        Return whether this kas has a session with another kas, and has received data
+        from it recently.
         """
 
     def dial(self, kas: KasRecord, callback: Callable[[], None]) -> None:
-        """Open a session; call *callback* when it is open, or has failed."""
+        """
+        Open a session; call *callback* when the session is open, or could not be
+        opened.
+        """
 
     async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
         """
-        Query *peers* about an agent, with a timeout; a failure counts as no response.
+        Query *peers* about an agent, with a timeout; a peer that fails counts as a peer
+        without the agent.
         """
 
 
@@ -67,15 +72,15 @@ class _Peer:
 
 class KnownPeers:
     """
-    All other kas that this kas knows.
+    Table of all other kas that this kas knows, with their signs of life.
 
-    It needs no timers while all of them have their leases.
+    No timer runs while all known kas have a lease.
 
-    :param sessions: None if no kas can be queried directly.
+    :param sessions: the sessions with other kas; None if no kas can be queried
+        directly.
     :param reached: called when a kas without a lease responds.
-    :param gone: called when a kas is forgotten, with all its agents.
-    :param settled: called when a kas has its lease again and has written all its
-        records.
+    :param gone: called when a kas is forgotten, together with all its agents.
+    :param settled: called when a kas has a lease again and has written all its records.
     """
 
     _log: ClassVar = Logger()
@@ -100,8 +105,8 @@ class KnownPeers:
         self._lapsed: dict[bytes, _Peer] = {}
         #: Kas that have a lease again, each with the time of its return.
         self._returned: dict[bytes, float] = {}
-        #: Other kas with the address of this kas, each with the time of discovery;
-        #: infinite after it was logged.
+        #: Other kas with the same address as this kas, each with the time when it was
+        #: discovered; infinite after this was logged.
         self._namesakes: dict[bytes, float] = {}
 
     def all(self) -> list[KasRecord]:
@@ -118,8 +123,8 @@ class KnownPeers:
 
     def is_incomplete(self, kas_id: bytes) -> bool:
         """
-        Return whether a kas may have agents that the store lacks: it has no lease, or
-        had none until recently.
+        Return whether a kas may have agents that the store lacks: this is the case if
+        the kas has no lease, or had no lease until recently.
         """
         return kas_id in self._lapsed or kas_id in self._returned
 
@@ -132,7 +137,7 @@ class KnownPeers:
         ]
 
     def is_believed(self, kas_id: bytes) -> bool:
-        """Return whether a kas' records of its agents may still be true."""
+        """Return whether the records of a kas about its agents may still be true."""
         peer = self._lapsed.get(kas_id)
         return (
             peer is None
@@ -143,7 +148,7 @@ class KnownPeers:
     def _answers(self, kas: KasRecord) -> bool:
         return self._sessions is not None and self._sessions.answers(kas)
 
-    # Signs of life.
+    # Methods that record signs of life.
 
     def heard(self, kas_id: bytes) -> None:
         """Record that a known kas responded."""
@@ -152,7 +157,7 @@ class KnownPeers:
             peer.seen = self._clock.seconds()
 
     def seen(self, kas: KasRecord) -> None:
-        """Record a kas that responded with its own description."""
+        """Record a kas that responded with its own record."""
         if kas.kas_id == self._me.kas_id:
             return
         peer = self._peers.get(kas.kas_id)
@@ -164,7 +169,7 @@ class KnownPeers:
         self._peers[kas.kas_id] = _Peer(kas, self._clock.seconds())
 
     def wrote(self, kas_id: bytes, url: str) -> None:
-        """Note that a kas wrote to the store, and so renewed its lease."""
+        """Record that a kas wrote to the store, and therefore has renewed its lease."""
         if kas_id in self._peers:
             self.heard(kas_id)
         else:
@@ -202,7 +207,7 @@ class KnownPeers:
             self._returned[kas_id] = self._clock.seconds()
 
     def _pursue(self, kas_id: bytes) -> None:
-        """Check whether a kas without a lease can be queried directly."""
+        """Check whether a kas without a lease can still be queried directly."""
         peer = self._lapsed[kas_id]
         now = self._clock.seconds()
         if self._answers(peer.record):
@@ -217,15 +222,17 @@ class KnownPeers:
             peer.seen = self._clock.seconds()
             self._reached()
 
-    # Ends.
+    # Methods that record the end of a kas.
 
     def left(self, kas_id: bytes) -> None:
-        """Note that a kas announced its end."""
+        """Record that a kas announced its end."""
         if kas_id in self._peers:
             self._forget(kas_id)
 
     def sweep(self) -> None:
-        """Forget kas that were silent for a long time, with or without a store."""
+        """
+        Forget kas that were silent for a long time, whether or not a store exists.
+        """
         now = self._clock.seconds()
         for kas_id, peer in tuple(self._peers.items()):
             if now - peer.seen >= PEER_SECONDS:
@@ -238,14 +245,15 @@ class KnownPeers:
 
     def _forget(self, kas_id: bytes) -> None:
         self._drop(kas_id)
-        # No later event would end the trust in its records.
+        # Forget it now, because no later event would end the trust in its records.
         self._gone(kas_id)
 
     def _namesake(self, kas: KasRecord) -> None:
         now = self._clock.seconds()
         if kas.kas_id not in self._namesakes and len(self._namesakes) >= MAX_PEERS:
             self._namesakes.clear()
-        # The record of a kas from before a restart loses its lease after a while.
+        # Wait before logging: the record of this kas from before a restart loses its
+        # lease after a while.
         since = self._namesakes.setdefault(kas.kas_id, now)
         if now - since < 2 * LEASE_GRACE:
             return

@@ -1,4 +1,6 @@
-"""Records in a directory, as values."""
+"""
+Records of a directory as immutable values: connections of agents, and kas processes.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ __all__ = ["AgentRecord", "KasRecord"]
 #: Maximum characters of a text in a record; texts that kas writes are shorter.
 MAX_TEXT = 1024
 
-#: End of the year 9999: an invalid time in the store must not break programs that show
-#: it.
+#: End of the year 9999: a later time in the store is invalid, and could break programs
+#: that show the time.
 LATEST = 253_402_300_799.0
 
 
 @attrs.frozen
 class AgentRecord:
-    """One connection of an agent, and the kas to which it is connected."""
+    """Connection of an agent, and the kas to which the agent is connected."""
 
     agent: ConnectedAgent
     #: Id of the process, 16 random bytes: another process may later listen at the same
@@ -31,7 +33,7 @@ class AgentRecord:
     kas_url: str
 
     def to_message(self) -> pb.AgentRecord:
-        """Return the message that is sent and stored."""
+        """Return the message that kas send and store."""
         agent = self.agent
         kubernetes = agent.kubernetes_version
         return pb.AgentRecord(
@@ -56,7 +58,7 @@ class AgentRecord:
 
     @classmethod
     def from_message(cls, message: pb.AgentRecord) -> AgentRecord:
-        """Convert a message of `to_message`; its texts are cleaned."""
+        """Return the record in a message of `to_message`; its texts are cleaned."""
         clean_message(message, MAX_TEXT)
         return cls(
             ConnectedAgent(
@@ -85,18 +87,18 @@ class AgentRecord:
 
 @attrs.frozen
 class KasRecord:
-    """One kas process, as its peers see it."""
+    """Process of a kas, as other kas see it."""
 
     kas_id: bytes
     url: str
-    #: Number of agent connections.
+    #: Number of connections of agents.
     agents: int = 0
     #: Whether the kas is stopping.
     draining: bool = False
     version: str = ""
 
     def to_message(self) -> pb.KasRecord:
-        """Return the message that is sent and stored."""
+        """Return the message that kas send and store."""
         return pb.KasRecord(
             kas_id=self.kas_id,
             url=self.url,
@@ -107,7 +109,7 @@ class KasRecord:
 
     @classmethod
     def from_message(cls, message: pb.KasRecord) -> KasRecord:
-        """Convert a message of `to_message`; its texts are cleaned."""
+        """Return the record in a message of `to_message`; its texts are cleaned."""
         clean_message(message, MAX_TEXT)
         return cls(
             message.kas_id,

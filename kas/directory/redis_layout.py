@@ -17,14 +17,14 @@ Key                 Type  Content                                     Expires
 channel ``events``        `Events`: connects and disconnects
 ==================  ====  ==========================================  ==================
 
-A connection counts only while the lease of its kas is valid: so ten thousand idle
-agents cost one lease for each kas every few seconds, not ten thousand refreshes.  Each
-field belongs to one kas, whose id is part of its name, so no kas ever removes another
-one's fields, in any order of events.
+A connection counts only while the lease of its kas is valid.  Therefore ten thousand
+idle agents cost one lease for each kas every few seconds, and not ten thousand
+refreshes.  Each field belongs to one kas, whose id is part of the field's name, so no
+kas ever removes the fields of another kas, whatever the order of events.
 
-GitLab's kas uses other keys (``agent_tracker2``, ``tunnel_tracker2``): they contain
-addresses of its private gRPC API, and with shared keys, a GitLab kas on the same Redis
-would send requests to txkas, or txkas to it.
+GitLab's kas uses other keys (``agent_tracker2``, ``tunnel_tracker2``): these keys
+contain addresses of its private gRPC API, and with shared keys, GitLab's kas and txkas
+on the same Redis would send requests to each other.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ __all__ = [
     "read_events",
 ]
 
-#: Milliseconds after which a kas that did not renew its lease is considered dead.
+#: Milliseconds after which a kas that has not renewed its lease is considered dead.
 LEASE_MS = 30_000
 
-#: Milliseconds after which records expire that no kas refreshes: a long time, because
-#: refreshes are expensive.  The records of a dead kas are ignored after the end of its
-#: lease, and removed by the other kas.
+#: Milliseconds after which a record expires unless a kas refreshes it: a long time,
+#: because refreshes are expensive.  The records of a dead kas are ignored after the end
+#: of its lease, and removed by the other kas.
 RECORD_MS = 2 * 3600 * 1000
 
 #: Milliseconds during which one kas may remove a dead kas' records before another one
 #: tries.
 CLEAN_MS = 60_000
 
-#: Milliseconds that Redis remembers when an agent was last connected: for an agent
-#: that is absent for longer, the exact time does not matter.  100 bytes for each.
+#: Milliseconds until Redis forgets when an agent was last connected, in 100 bytes for
+#: each agent: the exact time does not matter if an agent is absent for longer.
 SEEN_MS = 90 * 24 * 3600 * 1000
 
-#: Maximum bytes of one message on the channel: some hundreds of them stay far below the
-#: limit of Redis for a slow subscriber (32 MiB).
+#: Maximum bytes of one message on the channel: some hundreds of messages take far less
+#: than the limit of Redis for a slow subscriber (32 MiB).
 EVENT_BYTES = 64 * 1024
 
 #: Maximum bytes of an accepted message; messages of kas are smaller.
@@ -105,7 +105,8 @@ class Place:
         """
         Parse a result of `to_field`.
 
-        :raises ValueError: if another program wrote *field*.
+        :raises ValueError: if *field* has another format, because another program wrote
+            it.
         """
         try:
             project_id, length = _PLACE.unpack_from(field)
@@ -117,7 +118,7 @@ class Place:
 
 @attrs.frozen
 class Layout:
-    """Keys, and the commands that change them."""
+    """Names of the keys, and the commands that change their content."""
 
     prefix: str
 
@@ -126,12 +127,12 @@ class Layout:
 
     @property
     def channel(self) -> str:
-        """Channel on which `Events` are published."""
+        """Name of the channel on which `Events` are published."""
         return f"{self.prefix}:txkas1:events"
 
     @property
     def everyone(self) -> bytes:
-        """Key of the set of all kas."""
+        """Key of the set with the ids of all kas."""
         return self._key("kas")
 
     def lease(self, kas_id: bytes) -> bytes:
@@ -159,8 +160,8 @@ class Layout:
 
     def note_seen(self, places: Iterable[Place], now: float) -> list[Command]:
         """
-        Return the commands that record that the agents at *places* were connected until
-        *now*.
+        Return commands for Redis that record that the agents at *places* were connected
+        until *now*.
         """
         ids = dict.fromkeys(place.agent_id for place in places)
         when = str(round(now * 1000))
@@ -171,12 +172,13 @@ class Layout:
         Return commands that a usable Redis accepts: every command of the store's
         transactions.
 
-        A refused command would fail the others of its transaction.
+        If Redis refused a command, the other commands of the same transaction would
+        fail, too.
         """
         text, hash_ = self._key("probe"), self._key("probe:hash")
         set_ = self._key("probe:set")
         return [
-            # The keys may contain another type.
+            # Delete the keys first, because they may have another type.
             ("DEL", text, hash_, set_),
             ("SET", text, "1", "PX", 1000),
             ("GET", text),
@@ -192,7 +194,10 @@ class Layout:
         ]
 
     def is_of(self, key: bytes, place: Place) -> bool:
-        """Return whether a record at *place* is stored under *key*, among others."""
+        """
+        Return whether *key* is one of the keys under which a record at *place* is
+        stored.
+        """
         return key in (self.agent(place.agent_id), self.project(place.project_id))
 
     def put(self, kas_id: bytes, records: Sequence[AgentRecord]) -> list[Command]:
@@ -296,7 +301,7 @@ class Layout:
 
 
 def read_events(data: bytes) -> pb.Events | None:
-    """Parse a message of the channel; None if another program sent it."""
+    """Parse a message of the channel; None if another program sent the message."""
     try:
         if len(data) > MAX_EVENT_BYTES:
             raise DecodeError
@@ -310,5 +315,6 @@ def _in_agent(place: Place, kas_id: bytes) -> bytes:
 
 
 def _in_project(place: Place, kas_id: bytes) -> bytes:
-    # An agent chooses its own instance id, and must not replace another agent's record.
+    # Include the agent, because an agent chooses its own instance id, and must not
+    # replace another agent's record.
     return place.instance_id + kas_id + place.agent_id.encode()

@@ -1,8 +1,9 @@
 """
-Reader of other kas' records in Redis: which kas are alive, and their agents.
+Reader of the records of other kas in Redis: which kas are alive, and which agents they
+have.
 
-A connection counts only while the lease of its kas is valid, so all results are
-compared with the leases; records of dead kas are removed on the way.
+A connection counts only while the lease of its kas is valid, so the reader compares all
+results with the leases, and removes the records of dead kas that it finds.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from kas.redis import (
 
 __all__ = ["MAX_KAS", "StoreReader", "read_lease", "read_record"]
 
-#: Maximum number of kas to read.  A fleet has a handful; only a crash loop creates
-#: more, and dead ones are removed one by one.
+#: Maximum number of kas to read.  A fleet has a handful of kas; only a crash loop
+#: creates more, and dead kas are removed one by one.
 MAX_KAS = 1000
 
-#: Maximum number of keys that one command reads, because Redis does nothing else in the
-#: meantime.
+#: Maximum number of keys that one command reads, because Redis executes no other
+#: command in the meantime.
 MAX_KEYS = 1000
 
-#: Maximum digits of a time in milliseconds: far beyond the year 9999.
+#: Maximum digits of a time in milliseconds: longer times are far beyond the year 9999.
 MAX_DIGITS = 15
 
 #: Maximum number of fields of dead kas that a lookup removes.
@@ -48,8 +49,9 @@ class StoreReader:
     """
     Reader of the records of other kas.
 
-    :ivar listener: notified of living kas; None after the end.
-    :ivar leases: the other living kas, at the time of this kas' last lease.
+    :ivar listener: listener that is notified of living kas; None after the store was
+        stopped.
+    :ivar leases: the other living kas, as found when this kas last wrote its lease.
     """
 
     _client: RedisClient
@@ -58,7 +60,7 @@ class StoreReader:
     listener: StoreListener | None = None
     leases: dict[bytes, KasRecord] = attrs.field(factory=dict, init=False)
 
-    # Living kas.
+    # Methods that read which kas are alive.
 
     async def fetch_leases(self, ids: Sequence[bytes]) -> dict[bytes, bytes | None]:
         """Return the leases of these kas."""
@@ -71,7 +73,7 @@ class StoreReader:
     def learn(
         self, members: Sequence[bytes], found: Mapping[bytes, bytes | None]
     ) -> list[bytes]:
-        """Record which kas are alive, and return the others."""
+        """Record which kas are alive, and return the ids of all others."""
         leases, dead = {}, []
         for kas_id in members:
             lease = read_lease(found.get(kas_id))
@@ -84,7 +86,7 @@ class StoreReader:
             self.listener.leases(list(leases.values()))
         return dead
 
-    # Agents of living kas.
+    # Methods that read the agents of living kas.
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """Return the connections of an agent at living kas."""
@@ -92,7 +94,9 @@ class StoreReader:
         return [one for one in found if one.agent.agent_id == agent_id]
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
-        """Return the connections of a project, or all, at living kas."""
+        """
+        Return the connections of a project's agents, or of all agents, at living kas.
+        """
         if project_id:
             found = await self._read(self._layout.project(project_id))
             return [one for one in found if one.agent.project_id == project_id]
@@ -154,8 +158,8 @@ class StoreReader:
         """
         Remove the records of dead kas under *key*.
 
-        Their leases are removed, too: a kas that has just recovered notices that at its
-        next transaction, and writes all its records again.
+        The leases of these kas are removed, too.  A kas that has just recovered notices
+        the missing lease at its next transaction, and writes all its records again.
         """
         gone = [
             field

@@ -8,9 +8,9 @@ Store of a directory in Redis, which writes this kas' records and keeps them cor
 Every transaction reads this kas' lease before it writes the lease again, with an
 increasing number.  If the lease is missing or has an older number, the store has lost
 the last writes: Redis was flushed, it failed over to an older state, or this kas was
-paused for so long that others removed its records.  The store then writes all records
-again.  It does the same whenever Redis comes back, so changes during an outage need not
-be remembered.
+paused for so long that other kas removed its records.  The store then writes all
+records again.  The store also writes all records again whenever Redis comes back, so
+changes during an outage need not be remembered.
 """
 
 from __future__ import annotations
@@ -55,34 +55,35 @@ __all__ = ["RedisStore"]
 
 T = TypeVar("T")
 
-#: Seconds between two leases: a lease lives three times as long.
+#: Seconds between two leases: a lease is valid for three times as long.
 LEASE_INTERVAL = 10.0
 
-#: Seconds within which each record is written again; records live twice as long.
+#: Seconds within which each record is written again; a record expires after twice as
+#: long.
 KEEP_SECONDS = 3600.0
 
-#: Seconds during which changes are collected: many simultaneous connections need few
-#: transactions, and no client notices the delay.
+#: Seconds during which changes are collected: many simultaneous connections then need
+#: only a few transactions, and no client notices the delay.
 BATCH_SECONDS = 0.02
 
-#: Maximum number of changes in one transaction, and of records that are read or removed
-#: at once.  A few hundred commands block Redis for a millisecond.
+#: Maximum number of changes in one transaction, and maximum number of records that are
+#: read or removed at once.  A few hundred commands block Redis for a millisecond.
 BATCH_RECORDS = 200
 
 #: Seconds between two transactions while all records are written again: 10,000 records
-#: take less than five seconds, and Redis is free for others most of that time.
+#: take less than five seconds, and Redis can execute other commands most of that time.
 REWRITE_PAUSE = 0.05
 
 #: Maximum number of keys of another type that are removed at the same time; further
-#: ones are removed when they are encountered again.
+#: keys are removed when kas encounters them again.
 MAX_STRANGE = 1000
 
-#: Maximum number of transactions that remove the records of one kas; the rest is
-#: removed the next time.
+#: Maximum number of transactions that remove the records of one kas; the remaining
+#: records are removed the next time.
 CLEAN_ROUNDS = 100
 
-#: Seconds between two of these transactions: they are not urgent, and others need
-#: Redis.
+#: Seconds between two transactions that remove records of a dead kas: they are not
+#: urgent, and other kas need Redis.
 CLEAN_PAUSE = 0.1
 
 #: Maximum seconds for removing this kas' records before the process ends.
@@ -94,7 +95,7 @@ class RedisStore:
     """
     Implementation of `kas.directory.store.Store` with Redis.
 
-    :param clock: for everything except connections; the reactor, except in tests.
+    :param clock: clock for everything except connections: the reactor, except in tests.
     """
 
     _me: KasRecord
@@ -112,7 +113,7 @@ class RedisStore:
     removed: int = attrs.field(default=0, init=False)
     #: Keys of another type that are being removed.
     _strange: set[bytes] = attrs.field(factory=set, init=False)
-    #: Time when the next removal may be logged.
+    #: Time when the next removed key may be logged.
     _say_removed: float = attrs.field(default=-math.inf, init=False)
     client: RedisClient = attrs.field(init=False)
     _layout: Layout = attrs.field(init=False)
@@ -121,23 +122,24 @@ class RedisStore:
     _mine: OrderedDict[tuple[str, bytes], AgentRecord] = attrs.field(
         factory=OrderedDict, init=False
     )
-    #: Changed places, in order, with the removed record if it was removed.
+    #: Places in Redis that have changed, in order, each with the removed record, or
+    #: None if the record was not removed.
     _changed: OrderedDict[Place, AgentRecord | None] = attrs.field(
         factory=OrderedDict, init=False
     )
     _reader: StoreReader = attrs.field(init=False)
     _timers: Timers = attrs.field(init=False)
-    #: Background tasks, each at most once at a time.
+    #: Background tasks by name; each task runs at most once at a time.
     _running: dict[str, Deferred[None]] = attrs.field(factory=dict, init=False)
-    #: Number in this kas' lease, which increases with each batch.
+    #: Number in this kas' lease, which increases with each transaction.
     _sequence: int = attrs.field(default=0, init=False)
-    #: Number of the last lease that was sent; -1 if none was sent since Redis came
+    #: Number of the last lease that was sent; -1 if no lease was sent since Redis came
     #: back.
     _sent: int = attrs.field(default=-1, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
-    #: State that was reported to the listener.
+    #: State that was last reported to the listener.
     _listening: bool = attrs.field(default=False, init=False)
-    #: Reason why all records have to be written again; empty if they need not.
+    #: Reason why all records have to be written again; empty if this is not necessary.
     _stale: str = attrs.field(default="", init=False)
     _log = Logger()
 
@@ -154,7 +156,7 @@ class RedisStore:
         self._timers = Timers(self._clock)
 
     def start(self, listener: StoreListener) -> None:
-        """Connect in the background."""
+        """Connect to Redis in the background."""
         self._listener = self._reader.listener = listener
         self.client.start(self)
 
@@ -178,12 +180,12 @@ class RedisStore:
                 )
         self.client.stop()
 
-    # Records of this kas.
+    # Methods about records of this kas.
 
     def update(self, me: KasRecord) -> None:
         """
-        Set this kas' own record, which is written with the next lease; a drain is
-        written at once.
+        Set this kas' own record, which is written with the next lease; if this kas
+        begins to drain, the record is written at once.
         """
         before, self._me = self._me, me
         if before.draining != me.draining:
@@ -201,11 +203,11 @@ class RedisStore:
         self._change(place, None)
 
     def announce(self, record: AgentRecord) -> None:
-        """Notify all kas once more."""
+        """Notify all kas of a connection once more."""
         self._change(Place.of(record), None)
 
     def remove(self, record: AgentRecord) -> None:
-        """Remove a connection; the record of a newer one stays."""
+        """Remove a connection; the record of a newer connection stays."""
         key = (record.agent.agent_id, record.agent.instance_id)
         mine = self._mine.get(key)
         if mine is not None and mine.agent.generation == record.agent.generation:
@@ -214,7 +216,7 @@ class RedisStore:
 
     def _change(self, place: Place, gone: AgentRecord | None) -> None:
         if self._stopping or not self.client.up:
-            # All records are written again when Redis is back.
+            # Do nothing, because all records are written again when Redis is back.
             return
         self._changed[place] = gone
         if "write" not in self._running and "write" not in self._timers:
@@ -241,7 +243,7 @@ class RedisStore:
         here, gone, ended = [], [], []
         for place, before in places.items():
             mine = self._mine.get((place.agent_id, place.instance_id))
-            # Use the current record instead of the changed one: later writes win.
+            # Write the current record, and not the changed record: later writes win.
             if mine is not None and Place.of(mine) == place:
                 here.append(mine)
             else:
@@ -254,35 +256,35 @@ class RedisStore:
         commands += self._layout.publish(here, ended)
         return self._transaction(commands, changes=True)
 
-    # States of the connection to Redis.
+    # Methods about the state of the connection to Redis.
 
     def redis_up(self) -> None:
-        """Note that Redis works."""
-        # All records are written again anyway.
+        """Write all records again, because Redis works again."""
+        # Ignore the last lease, because all records are written again anyway.
         self._sent = -1
         self._later("lease", 0.0, self._lease_due)
         self._rewrite("")
         self._update_listening()
 
     def redis_down(self) -> None:
-        """Note that Redis does not work; nothing is queued for it."""
+        """Record that Redis does not work; nothing is queued in the meantime."""
         self._changed.clear()
         self._update_listening()
 
     def redis_listening(self, on: bool) -> None:
-        """Note whether events arrive."""
+        """Record whether events arrive."""
         self._update_listening()
 
     def _update_listening(self) -> None:
-        # While this kas cannot write, other kas can hardly publish: the lack of events
-        # proves nothing then, although the connection for events is open.
+        # While this kas cannot write, other kas can hardly publish.  In this state, the
+        # lack of events proves nothing, even if the connection for events is open.
         on = self.client.up and self.client.listening
         if on != self._listening and self._listener is not None and not self._stopping:
             self._listening = on
             self._listener.listening(on)
 
     def redis_message(self, data: bytes) -> None:
-        """Handle the events of a kas, which may be this one."""
+        """Handle events from a kas, which may be this kas."""
         listener, me = self._listener, self._me.kas_id
         if not data or listener is None or self._stopping:
             return
@@ -307,14 +309,15 @@ class RedisStore:
         for key in events.lost:
             self._write_again(key)
 
-    # Keys of another type, and the records that were lost with them.
+    # Methods about keys of another type, and about the records that were lost with
+    # them.
 
     def redis_wrong_type(self, key: bytes) -> None:
         """
         Remove a key of another type, because no other program may use this prefix, and
-        write it again.
+        write the records of the key again.
         """
-        # SET replaces a key of any type.
+        # Ignore the own lease, because SET replaces a key of any type.
         if self._stopping or key in self._strange or key == self._own_lease:
             return
         if len(self._strange) < MAX_STRANGE:
@@ -353,14 +356,14 @@ class RedisStore:
     def _own_lease(self) -> bytes:
         return self._layout.lease(self._me.kas_id)
 
-    # Lease of this kas.
+    # Methods about the lease of this kas.
 
     def _transaction(
         self, commands: Sequence[Command], *, changes: bool = False
     ) -> Deferred[list[Any]]:
         """
-        Execute *commands* with this kas' lease, and check whether Redis still has its
-        records.
+        Execute *commands* in a transaction that renews this kas' lease, and check
+        whether Redis still has the records of this kas.
 
         :param changes: whether the commands write records that must exist from now on.
         """
@@ -404,7 +407,8 @@ class RedisStore:
         keep_held: Command = ("PEXPIRE", layout.held(me), RECORD_MS)
         if self._mine:
             commands.append(keep_held)
-        # Records that are being written now may still be missing.
+        # Check this only if no records are being written, because these records may
+        # still be missing.
         settled = not {"write", "rewrite"} & self._running.keys()
         results = await self._transaction(commands + layout.put(me, self._due()))
         answers = dict(zip(commands, results, strict=False))
@@ -419,16 +423,18 @@ class RedisStore:
         found.update(await self._reader.fetch_leases(strangers))
         dead = self._reader.learn(members, found)
         if dead:
-            # Choose one at random, so that several kas rarely choose the same.
+            # Choose one at random, so that several kas rarely choose the same dead kas.
             chosen = dead[int(self._runtime.random() * len(dead)) % len(dead)]
             self._run("clean", self._clean(chosen))
 
     def _due(self) -> list[AgentRecord]:
         """
-        Return the records that are due, so that each is written in time.
+        Return the records that have to be written again now, so that each record is
+        written in time.
 
-        They are written instead of merely refreshed: if Redis evicted the key, it may
-        exist again with the fields of others, but without the fields of this kas.
+        Records are written and not merely refreshed: if Redis evicted a key, the key
+        may exist again with the fields of other kas, but without the fields of this
+        kas.
         """
         count = math.ceil(len(self._mine) * LEASE_INTERVAL / KEEP_SECONDS)
         due = []
@@ -438,7 +444,7 @@ class RedisStore:
             due.append(record)
         return due
 
-    # Records of dead kas.
+    # Methods that remove records of dead kas.
 
     async def _clean(self, kas_id: bytes) -> None:
         removed = await self._remove_dead(kas_id)
@@ -454,18 +460,18 @@ class RedisStore:
         Remove the records of a dead kas, in batches.
 
         Each batch also deletes the lease, although it has normally expired: if the kas
-        comes back in between, its next transaction finds the lease missing, and it
-        writes everything again.
+        comes back in the meantime, it notices at its next transaction that its lease is
+        missing, and writes all its records again.
 
         :returns: the number of removed records; None if another kas is already removing
-            them, or if the kas is alive.
+            the records, or if the kas is alive.
         """
         client, layout = self.client, self._layout
         lease, held = layout.lease(kas_id), layout.held(kas_id)
         lock = layout.cleaning(kas_id)
         me = self._me.kas_id
         if await client.call("SET", lock, me, "NX", "PX", CLEAN_MS) is None:
-            # Check that the key is a lock: a value of another type is removed
+            # Check that the key is a lock: a key of another type is removed
             # (`redis_wrong_type`).
             await client.call("GET", lock)
             return None
@@ -489,7 +495,8 @@ class RedisStore:
                 except ValueError:
                     strange.append(field)
             commands: list[Command] = [("DEL", lease), *layout.remove(kas_id, places)]
-            # As far as known, its agents were connected until now.
+            # Record that the agents of the dead kas were connected until now, as far as
+            # is known.
             commands += layout.note_seen(places, self._runtime.now())
             if strange:
                 commands.append(("HDEL", held, *strange))
@@ -498,7 +505,7 @@ class RedisStore:
             await deferLater(self._clock, CLEAN_PAUSE)
         return removed
 
-    # Rewriting of all records.
+    # Methods that write all records again.
 
     def _rewrite(self, reason: str) -> None:
         if reason:
@@ -522,8 +529,8 @@ class RedisStore:
             for batch in _batches(places):
                 await self._send(dict.fromkeys(batch))
                 await deferLater(self._clock, REWRITE_PAUSE)
-            # Without this, other kas would not learn of connections that ended during
-            # the outage and whose records Redis has lost.
+            # Notify other kas of this: otherwise, they would not learn of connections
+            # that ended during the outage and whose records Redis has lost.
             commands = self._layout.publish(rewrote=self._me.kas_id)
             await self.client.transaction(commands)
 
@@ -550,7 +557,7 @@ class RedisStore:
 
     async def _leave(self) -> None:
         layout, me = self._layout, self._me.kas_id
-        # Remove the lease first, which invalidates all records.
+        # Remove the lease first, which makes all records invalid.
         await self.client.transaction([("DEL", layout.lease(me))])
         gone = {Place.of(record): record for record in self._mine.values()}
         places = [*gone, *(place for place in self._changed if place not in gone)]
@@ -565,23 +572,26 @@ class RedisStore:
             [("DEL", layout.held(me)), ("SREM", layout.everyone, me), *goodbye]
         )
 
-    # Reading.
+    # Methods that read.
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """Return the connections of an agent at living kas."""
         return await self._reader.find(agent_id)
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
-        """Return the connections of a project, or all, at living kas."""
+        """
+        Return the connections of a project's agents, or of all agents, at living kas.
+        """
         return await self._reader.listed(project_id)
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """
-        Return when each agent was last connected, without agents whose time is unknown.
+        Return when each agent was last connected; agents whose time is unknown are left
+        out.
         """
         return await self._reader.last_seen(agent_ids)
 
-    # Background tasks.
+    # Methods that run tasks in the background.
 
     def _later(self, name: str, seconds: float, call: Callable[[], None]) -> None:
         if not self._stopping:
@@ -591,7 +601,8 @@ class RedisStore:
         if name in self._running or self._stopping:
             work.close()
             return
-        # The task begins at once, and may check whether it is running.
+        # Add an entry first: the task begins at once, and may check whether it is
+        # running.
         self._running[name] = Deferred()
         running = Deferred.fromCoroutine(work)
         self._running[name] = running
@@ -603,12 +614,12 @@ class RedisStore:
             self._write_later()
         if not isinstance(result, Failure):
             return
-        # Failures and refusals of Redis were logged by the client.
+        # Do not log failures and refusals of Redis, because the client logs them.
         if result.check(RedisUnavailable, RedisRefused, CancelledError) is None:
             self._log.failure("{what} in Redis failed", result, what=name)
         if name in ("write", "rewrite") and self.client.up:
-            # Too many commands were waiting: the connection works, so no other event
-            # would repeat this one.
+            # Start the task again if too many commands were waiting: the connection
+            # works, so no other event would start this task.
             again = partial(self._rewrite, "a write failed")
             self._later("again", LEASE_INTERVAL * self._runtime.random(), again)
 

@@ -1,13 +1,14 @@
 """
-Store of a directory whose kas has several workers, and no Redis.
+Store of a directory for a kas with several workers and without Redis.
 
     worker 1 ──Watch──> worker 2: changes there, from now on
        └─────FindAll──> ... its present agents
 
 The workers of one kas know each other's address from the start, run on one machine, and
 end together, so they need not store anything for each other.  Each worker sends its
-changes to the others over the private API of all kas, and responds to queries about its
-agents.  If a worker dies, the watches on it end, and the others forget its agents.
+changes to the other workers through the private API between kas, and responds to
+queries about its agents.  If a worker dies, the watches on it end, and the other
+workers forget its agents.
 """
 
 from __future__ import annotations
@@ -33,35 +34,35 @@ from tunnel.toolkit.timers import Timers
 
 __all__ = ["SiblingCalls", "SiblingStore", "WorkersListener"]
 
-#: Seconds during which changes are collected: many simultaneous connections need few
-#: messages.
+#: Seconds during which changes are collected: many simultaneous connections then need
+#: only a few messages.
 BATCH_SECONDS = 0.02
 
-#: Seconds between two messages about the state of a worker: only balancing needs it,
-#: for the number of agents.
+#: Seconds between two messages about the state of a worker: only balancing needs this
+#: state, because it contains the number of agents.
 STATE_INTERVAL = 5.0
 
-#: Maximum number of changes that wait for a sibling that does not read; a sibling with
-#: more has to start again.  Each change takes about 300 bytes, and all of them go into
-#: one message.
+#: Maximum number of changes that wait for a sibling that does not read; a sibling for
+#: which more changes wait has to watch again from the beginning.  Each change takes
+#: about 300 bytes, and all of them go into one message.
 MAX_PENDING = 10_000
 
-#: Maximum number of uses in one message to a sibling that begins to watch: each takes
-#: about 70 bytes, and a message may have 4 MiB.  The agents alone may need a hundred
-#: thousand.
+#: Maximum number of uses in one message to a sibling that begins to watch: a use takes
+#: about 70 bytes, and a message may be at most 4 MiB long.  The uses of all agents
+#: together may number a hundred thousand.
 MAX_USES = 10_000
 
 #: Seconds before another attempt to watch a sibling that died: first and maximum pause.
 #: A worker is replaced in about a second.
 RETRY_FIRST, RETRY_MOST = 0.05, 1.0
 
-#: Maximum number of agents for which the last time at a sibling is remembered, with 100
+#: Maximum number of agents whose last connection to a sibling is remembered, with 100
 #: bytes each.
 MAX_SEEN = 100_000
 
 
 class SiblingCalls(Protocol):
-    """Calls to the other workers, by their address."""
+    """Interface for calls to the other workers, by their address."""
 
     def watch_at(self, url: str) -> AsyncGenerator[pb.WatchResponse, None]:
         """
@@ -81,10 +82,15 @@ class SiblingCalls(Protocol):
 
 
 class WorkersListener(Protocol):
-    """Receiver of other workers' events, in addition to the directory."""
+    """
+    Interface of a receiver of other workers' events, in addition to the directory.
+    """
 
     def stored(self, name: str, event: StoreEvent) -> None:
-        """Apply a module's change of a value that all workers share."""
+        """
+        Apply the change that another worker's module made to a value that all workers
+        share.
+        """
 
     def began(self, worker: str) -> None:
         """
@@ -96,10 +102,12 @@ class WorkersListener(Protocol):
         """Count a use of a limited resource at another worker."""
 
     def ended(self, worker: str) -> None:
-        """Forget a worker that ended, and its work in progress."""
+        """Forget a worker that has ended, and its work in progress."""
 
     def uses(self) -> Iterable[tuple[str, str, int]]:
-        """Return this worker's running uses: limit, key and amount."""
+        """
+        Return this worker's current uses of limited resources: limit, key and amount.
+        """
 
 
 @attrs.define(eq=False)
@@ -130,7 +138,7 @@ class _Watcher:
 @attrs.define(eq=False)
 class SiblingStore:
     """
-    Implementation of `kas.directory.store.Store` with sibling workers.
+    Implementation of `kas.directory.store.Store` that queries sibling workers.
 
     :param urls: the URL of the private API of each other worker.
     """
@@ -139,11 +147,11 @@ class SiblingStore:
     _urls: Sequence[str]
     _calls: SiblingCalls
     _runtime: Runtime
-    #: Listener for everything that workers share in addition to the directory; None if
-    #: they share nothing else.
+    #: Listener for all that workers share in addition to the directory; None if they
+    #: share nothing else.
     workers: WorkersListener | None = attrs.field(default=None, init=False)
     _listener: StoreListener | None = attrs.field(default=None, init=False)
-    #: Watched siblings, with their last records.
+    #: Siblings that this worker watches, by URL, each with its last record.
     _alive: dict[str, KasRecord] = attrs.field(factory=dict, init=False)
     _watchers: set[_Watcher] = attrs.field(factory=set, init=False)
     #: Changes for the watchers' next batch: the last change of each connection, and all
@@ -154,7 +162,7 @@ class SiblingStore:
     _batch: pb.WatchResponse = attrs.field(factory=pb.WatchResponse, init=False)
     _changes: int = attrs.field(default=0, init=False)
     _following: list[Deferred[None]] = attrs.field(factory=list, init=False)
-    #: Times when agents left a sibling, ordered by the last change.
+    #: Times when agents disconnected from a sibling, ordered by the last change.
     _seen: Recent[str, float] = attrs.field(
         factory=lambda: Recent(MAX_SEEN), init=False
     )
@@ -175,30 +183,32 @@ class SiblingStore:
 
     async def stop(self) -> None:
         """
-        Stop watching; the other workers notice by themselves that this one is gone.
+        Stop watching; the other workers notice by themselves that this worker has
+        ended.
         """
         self._stopping = True
         self._listener = None
         self._timers.cancel_all()
         for one in self._following:
-            # Some tasks wait for the next attempt: their cancellation is not a failure.
+            # Ignore cancellation: some tasks wait for the next attempt, so it is not a
+            # failure.
             one.addErrback(lambda failure: failure.trap(CancelledError))
             one.cancel()
         for watcher in tuple(self._watchers):
             watcher.wake()
 
-    # Connections of this worker.
+    # Methods about connections of this worker.
 
     def put(self, record: AgentRecord) -> None:
         """Notify all workers of a connection of this worker."""
         self._move(record, here=True)
 
     def announce(self, record: AgentRecord) -> None:
-        """Notify all workers once more."""
+        """Notify all workers of a connection once more."""
         self.put(record)
 
     def remove(self, record: AgentRecord) -> None:
-        """Notify all workers that a connection is gone."""
+        """Notify all workers that a connection has ended."""
         self._move(record, here=False)
 
     def _move(self, record: AgentRecord, *, here: bool) -> None:
@@ -210,7 +220,7 @@ class SiblingStore:
     def update(self, me: KasRecord) -> None:
         """
         Set the state of this worker, which is sent every few seconds, and at once when
-        it drains.
+        the worker begins to drain.
         """
         before, self._me = self._me, me
         if before.draining != me.draining:
@@ -241,7 +251,7 @@ class SiblingStore:
             self._changed()
         self._timers.later("state", STATE_INTERVAL, self._tell_state)
         for kas in self._alive.values():
-            # The state is also sent if no connection changes.
+            # Send the state even if no connection changes.
             if self._listener is not None:
                 self._listener.lease(kas)
 
@@ -270,7 +280,7 @@ class SiblingStore:
 
     async def changes(self) -> AsyncGenerator[pb.WatchResponse, None]:
         """
-        Yield the changes for one sibling, from now on.
+        Yield the changes at this worker from now on, for one sibling.
 
         :raises CallError: if the sibling is too far behind, or this worker stops.
         """
@@ -298,7 +308,7 @@ class SiblingStore:
         finally:
             self._watchers.discard(watcher)
 
-    # Connections at other workers.
+    # Methods about connections at other workers.
 
     async def _follow(self, url: str) -> None:
         backoff = Backoff(self._runtime.random, RETRY_FIRST, RETRY_MOST)
@@ -328,7 +338,7 @@ class SiblingStore:
             kas = self._alive[url] = KasRecord.from_message(message.kas)
             listener.lease(kas)
         if new:
-            # Earlier changes will not arrive.
+            # Report this again, because earlier changes will not arrive.
             listener.listening(True)
             if self.workers is not None:
                 self.workers.began(url)
@@ -359,30 +369,35 @@ class SiblingStore:
         """
         Return the connections of an agent at living workers.
 
-        :raises StoreDown: if one of them does not respond.
+        :raises StoreDown: if one of the workers does not respond.
         """
         return await self._ask(pb.FindRequest(agent_id=agent_id))
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
         """
-        Return the connections of a project, or all, at living workers.
+        Return the connections of a project's agents, or of all agents, at living
+        workers.
 
-        :raises StoreDown: if one of them does not respond.
+        :raises StoreDown: if one of the workers does not respond.
         """
         return await self._ask(pb.FindRequest(project_id=project_id))
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
-        """Return when each agent left a sibling, as far as this worker noticed it."""
+        """
+        Return when each agent disconnected from a sibling, as far as this worker
+        noticed it.
+        """
         return {one: self._seen[one] for one in agent_ids if one in self._seen}
 
     async def _ask(self, request: pb.FindRequest) -> list[AgentRecord]:
-        # A sibling that is not watched has just died or just started; the watch will
-        # report agents that connect there.
+        # Query only watched siblings: another sibling has just died or just started,
+        # and the watch will report agents that connect to it.
         asking: list[Coroutine[Any, Any, Sequence[pb.AgentRecord]]] = [
             self._calls.find_all_at(url, request) for url in self._alive
         ]
         if request.agent_id:
-            # A hanging sibling must not delay requests to the agents of another one.
+            # Report each response at once: a sibling that does not respond must not
+            # delay requests to the agents of another sibling.
             asking = [self._tell_of(one) for one in asking]
         answers = await gatherResults(
             [Deferred.fromCoroutine(self._or_none(one)) for one in asking]
@@ -390,7 +405,7 @@ class SiblingStore:
         found: list[AgentRecord] = []
         for answer in answers:
             if answer is None:
-                # The agents of a slow worker are not gone.
+                # Fail, because the agents of a slow worker may still be connected.
                 raise StoreDown("another worker does not respond")
             found += map(AgentRecord.from_message, answer)
         return found

@@ -1,4 +1,4 @@
-"""Interface of the store in which every kas records its own agents."""
+"""Interface of the store in which all kas record their agents."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Store", "StoreDown", "StoreListener"]
 
 class StoreDown(TunnelError):
     """
-    Error if the store does not respond now; the message contains the reason, without
-    secrets.
+    Error for an operation while the store does not respond; the message contains the
+    reason, without secrets.
     """
 
 
 class StoreListener(Protocol):
-    """Directory, as its store uses it."""
+    """Interface of the directory that its store calls."""
 
     def events(
         self, connected: Sequence[AgentRecord], disconnected: Sequence[AgentRecord]
@@ -27,18 +27,20 @@ class StoreListener(Protocol):
         """
         Handle connects and disconnects at another kas.
 
-        They arrive in the order in which that kas made them, and may arrive twice.  A
-        lost connection is described only by agent, instance, generation and kas.
+        The events arrive in the order in which that kas made them, and may arrive
+        twice.  The record of a connection that ended contains only agent, instance,
+        generation and kas.
         """
 
     def found(self, records: Sequence[AgentRecord]) -> None:
         """
-        Apply a part of the result of a running `find`; the rest is missing if it fails.
+        Apply a part of the result of a running `find`; the rest is missing if `find`
+        fails.
         """
 
     def listening(self, on: bool) -> None:
         """
-        Note whether events arrive from now on.
+        Record whether events arrive from now on.
 
         Each change of this state means that some events may have been missed.
         """
@@ -56,20 +58,21 @@ class StoreListener(Protocol):
         """
         Handle another kas that wrote all its records again.
 
-        Its earlier connections may have ended without an event.
+        Earlier connections of that kas may have ended without an event.
         """
 
 
 class Store(Protocol):
     """
-    Store in which every kas writes its own agents and reads the agents of the others.
+    Interface of a store in which every kas writes its own agents and reads the agents
+    of other kas.
 
-    It maintains the records of this kas by itself: after any fault of the store, it
-    writes them again without the directory's help.
+    The store maintains the records of this kas by itself: after any fault, it writes
+    the records again without the directory's help.
     """
 
     def start(self, listener: StoreListener) -> None:
-        """Begin; never blocks and never fails."""
+        """Start to work in the background; this method never blocks and never fails."""
 
     async def stop(self) -> None:
         """Remove the records of this kas within a short time, and disconnect."""
@@ -78,11 +81,13 @@ class Store(Protocol):
         """Store a connection of this kas, and notify all kas; return at once."""
 
     def remove(self, record: AgentRecord) -> None:
-        """Remove a connection; the record of a newer one stays.  Return at once."""
+        """
+        Remove a connection, and return at once; the record of a newer connection stays.
+        """
 
     def announce(self, record: AgentRecord) -> None:
         """
-        Notify all kas once more of a connection that another kas seems not to know.
+        Notify all kas once more of a connection that another kas does not seem to know.
         """
 
     def update(self, me: KasRecord) -> None:
@@ -92,19 +97,23 @@ class Store(Protocol):
         """
         Return the connections of an agent at living kas.
 
-        :raises StoreDown: at once if the failure is known.
+        :raises StoreDown: if the store does not respond; at once if the failure is
+            already known.
         """
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
         """
-        Return the connections of a project, or all, at living kas.
+        Return the connections of a project's agents, or of all agents, at living kas.
 
-        :raises StoreDown: at once if the failure is known.
+        :raises StoreDown: if the store does not respond; at once if the failure is
+            already known.
         """
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """
-        Return when each agent was last connected, in seconds since 1970, if known.
+        Return when each agent was last connected, in seconds since 1970; agents whose
+        time is unknown are left out.
 
-        :raises StoreDown: at once if the failure is known.
+        :raises StoreDown: if the store does not respond; at once if the failure is
+            already known.
         """

@@ -1,4 +1,7 @@
-"""Moves of agents to other kas: when this kas leaves, and when it has too many."""
+"""
+Balancing of agents: moves agents to other kas when this kas stops, or when it has too
+many.
+"""
 
 from __future__ import annotations
 
@@ -18,35 +21,36 @@ from tunnel.program.runtime import Runtime
 
 __all__ = ["Balance"]
 
-#: Seconds between two checks: the interval at which kas report their number of agents.
+#: Seconds between two checks: the same as the interval at which kas report their number
+#: of agents.
 INTERVAL = 10.0
 
 #: Number of consecutive checks that must find too many agents before the first agent is
-#: moved: a kas that died is counted until its lease expires, while its agents are
-#: already here.
+#: moved: the agents of a kas that died are counted twice until the lease of that kas
+#: expires, because they have already connected to other kas.
 FIRST_LOOKS = 3
 
-#: Number of such checks after a move: the agents have to reconnect, and all kas have to
-#: learn of it.
+#: Number of such checks after a move, because the agents have to reconnect, and all kas
+#: have to read the new numbers.
 NEXT_LOOKS = 2
 
-#: Seconds until all kas know of an agent that connected to one of them: it is counted
-#: with the next lease, and read with the one after it.
+#: Seconds until all kas know of an agent that connected to one of them: that kas counts
+#: the agent in its next lease, and the other kas read the lease at their next check.
 KNOWN_SECONDS = 2 * INTERVAL
 
 #: Share above the mean that a kas may have before it moves agents.  Moving an agent
-#: costs a handshake, and a tenth more agents does not matter.
+#: costs a handshake, and a tenth more agents than the mean is harmless.
 TOLERANCE = 0.1
 
-#: Maximum number of agents that may be asked to move in one second: each causes a TLS
-#: handshake elsewhere.
+#: Maximum number of agents that may be asked to move in one second: each move causes a
+#: TLS handshake at another kas.
 PER_SECOND = 200
 
-#: Minimum seconds over which moved agents spread their reconnection.
+#: Minimum seconds over which the reconnections of moved agents are spread.
 SPREAD = 5.0
 
-#: Maximum seconds that a moved agent may stay: by then it is connected elsewhere, or
-#: has no other kas.
+#: Maximum seconds that an agent may stay after it was asked to move: after this time,
+#: it is either connected elsewhere, or cannot reach another kas.
 DEADLINE = 3600.0
 
 
@@ -55,8 +59,8 @@ class Balance:
     """
     Balancer that keeps the number of agents here near the mean of all kas.
 
-    Agents choose a kas through a name or a load balancer, so kas can only ask some of
-    them to choose again.
+    Agents choose a kas through a name or a load balancer, so kas can only ask some
+    agents to reconnect.
     """
 
     registry: Registry
@@ -65,8 +69,8 @@ class Balance:
     #: Number of moved agents since the start.
     moved: int = 0
     _looks: int = FIRST_LOOKS
-    #: Number of agents of all kas before the last move, and time until which some may
-    #: be counted at no kas.
+    #: Number of agents of all kas before the last move, and time until which some of
+    #: them may not be counted at any kas.
     _before: int = 0
     _until: float = 0.0
     _loop: LoopingCall = attrs.field(init=False)
@@ -88,10 +92,7 @@ class Balance:
             self._loop.stop()
 
     def look(self) -> None:
-        """
-        Move the agents above the mean, if there are too many in several consecutive
-        checks.
-        """
+        """Move agents if there were too many of them in several consecutive checks."""
         if len(self._here()) <= math.ceil(self._mean() * (1 + TOLERANCE)):
             self._looks = FIRST_LOOKS
             return
@@ -112,8 +113,8 @@ class Balance:
         """
         Count the agents of all kas.
 
-        For a while after agents were moved, some are counted at no kas; during that
-        time, the result is at least the total from before.
+        For a while after agents were moved, some of them are not counted at any kas;
+        during that time, the result is at least the total from before the move.
         """
         here = sum(not one.retired for one in self.registry)
         total = here + sum(peer.agents for peer in self._peers())
@@ -131,8 +132,9 @@ class Balance:
         Move the agents above the mean now; return the number of agents that were asked.
 
         At most half of the difference to the kas with the fewest agents is moved,
-        including agents that are still moving: this kas cannot choose their new kas,
-        and if all of them went to the same one, the two would only change places.
+        including agents that are still moving: this kas cannot choose the new kas of
+        these agents, and if all of them connected to the same kas, that kas would have
+        too many instead.
         """
         here, mean, peers = len(self._here()), self._mean(), self._peers()
         if not peers or here <= math.ceil(mean):
@@ -140,7 +142,8 @@ class Balance:
         kas = 1 + len(peers)
         on_their_way = self._total() - here - sum(peer.agents for peer in peers)
         fewest = min(peer.agents for peer in peers) + on_their_way
-        # Some will return, because a load balancer does not know why they reconnect.
+        # Ask more agents than necessary: some will return to this kas, because a load
+        # balancer does not know why they reconnect.
         many = min(math.ceil((here - mean) * kas / (kas - 1)), (here - fewest) // 2)
         if many < 1:
             return 0
@@ -179,10 +182,11 @@ class Balance:
         deadline: float = DEADLINE,
     ) -> int:
         """
-        Ask agents to connect elsewhere; they serve until they have.
+        Ask agents to connect elsewhere; their connections accept streams until they
+        have done so.
 
-        :param spread: seconds over which they reconnect, at least.
-        :param deadline: seconds after which their connections here are cut.
+        :param spread: minimum seconds over which the reconnections are spread.
+        :param deadline: seconds after which kas cuts their connections to this kas.
         """
         chosen = [one for one in connections if not one.leaving]
         # Extra tunnels do not reconnect.

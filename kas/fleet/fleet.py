@@ -1,8 +1,8 @@
 """
 The other kas: the directory, sessions with them, and their requests to this kas.
 
-Without ``redis`` these are the other workers of this kas, if it has any; otherwise the
-directory is empty, and nothing happens here.
+Without ``redis``, the other kas are only the other workers of this kas.  Without
+``redis`` and workers, the directory is empty, and the classes in this file do nothing.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ _DIRECTORY = directory_pb2.DESCRIPTOR.services_by_name["Directory"]
 @attrs.define(eq=False)
 class Fleet:
     """
-    Connection between the directory, the peers and the gateway; it answers queries of
-    other kas.
+    Parts of a kas that belongs to a fleet: the directory, the peers and the gateway,
+    and the service that answers queries of other kas.
 
     :param addresses: returns the addresses of this machine's interfaces.
     """
@@ -85,7 +85,8 @@ class Fleet:
     registry: Registry
     runtime: Runtime
     addresses: Callable[[], Iterable[str]]
-    #: Callback that returns the development certificate and creates it if necessary.
+    #: Function that returns the development certificate, and creates the certificate if
+    #: necessary.
     development: Callable[[], ServerFiles]
     #: Addresses of the other workers of this kas.
     sibling_urls: Sequence[str] = ()
@@ -111,7 +112,7 @@ class Fleet:
         secrets = _secrets(listen, self.runtime.reactor)
         self._tokens = PeerTokens(secrets, self._me.url, lambda: self.runtime.now())
         if listen.tls or self._own.url.startswith("tls:"):
-            self._tls_context()  # reports errors in the files now
+            self._tls_context()  # Report errors in the files now.
         dispatcher = Dispatcher(self.runtime.reactor, tracer=self.runtime.tracer)
         dispatcher.handle("kas", _DIRECTORY, self)
         self.gateway = Gateway(
@@ -128,7 +129,7 @@ class Fleet:
         store: Store | None = None
         redis = self.configuration.redis
         if redis is not None:
-            # Imported here, because it imports the reactor.
+            # Import the class here, because importing it installs a reactor.
             from kas.directory.redis_store import RedisStore
 
             in_redis = RedisStore(self._me, redis, self.runtime)
@@ -149,7 +150,7 @@ class Fleet:
             )
 
     async def start(self, listening: Listening) -> None:
-        """Listen for other kas, and announce this one."""
+        """Listen for other kas, and announce this kas to them."""
         if self.gateway is not None and self.configuration.private_api is not None:
             listen = self.configuration.private_api.listen
             await listening.listen(
@@ -181,7 +182,7 @@ class Fleet:
         self.directory.update(self._me)
 
     def leave(self) -> None:
-        """Let other kas take the agents from now on, because this kas stops."""
+        """Ask other kas to take the agents from now on, because this kas stops."""
         self.update(draining=True)
         if self.peers is not None:
             self.peers.leaving = True
@@ -199,7 +200,7 @@ class Fleet:
         if self.peers is not None:
             self.peers.stop()
 
-    # Agents of this kas, in the directory.
+    # Methods that record agents of this kas in the directory.
 
     def _record(self, agent: ConnectedAgent) -> AgentRecord:
         return AgentRecord(agent, self.runtime.instance_id, self._me.url)
@@ -216,7 +217,7 @@ class Fleet:
         self.registry.superseded(record.agent)
         self.directory.disconnected(record)
 
-    # Queries of peers.
+    # Methods that answer queries of peers.
 
     async def find(
         self, request: directory_pb2.FindRequest, call: object
@@ -237,7 +238,7 @@ class Fleet:
     def _found(
         self, request: directory_pb2.FindRequest
     ) -> Iterator[directory_pb2.AgentRecord]:
-        # Copy all at once: agents connect and disconnect while pages are sent.
+        # Copy the table, because agents connect and disconnect while pages are sent.
         for connection in tuple(self.registry):
             agent = connection.agent
             if (
@@ -262,16 +263,20 @@ class Fleet:
         finally:
             self.gateway.watches -= 1
 
-    # Methods of kas.directory.known_kas.Sessions: queries to peers.
+    # Methods of kas.directory.known_kas.Sessions, which query peers.
 
     def answers(self, kas: KasRecord) -> bool:
         """
-        Return whether a session exists with another kas that sent something recently.
+        Return whether this kas has a session with another kas, and has received data
+        from it recently.
         """
         return self.peers is not None and self.peers.at(kas.url).alive
 
     def dial(self, kas: KasRecord, callback: Callable[[], None]) -> None:
-        """Open a session; call *callback* when it is open, or has failed."""
+        """
+        Open a session; call *callback* when the session is open, or could not be
+        opened.
+        """
         assert self.peers is not None
         self.peers.at(kas.url).connect(callback)
 
@@ -279,7 +284,7 @@ class Fleet:
         """
         Dial every other kas without a session, to find out which can be reached.
 
-        :param patience: seconds to wait for all of them.
+        :param patience: maximum seconds to wait for all sessions.
         """
         if self.peers is None:
             return
@@ -294,7 +299,10 @@ class Fleet:
         )
 
     async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
-        """Query *peers* about an agent; a failure counts as no response."""
+        """
+        Query *peers* about an agent; a peer that fails counts as a peer without the
+        agent.
+        """
         asking = [Deferred.fromCoroutine(self._ask_one(kas, agent_id)) for kas in peers]
         answers = await gatherResults(asking)
         return [record for answer in answers for record in answer]
@@ -351,14 +359,14 @@ class Fleet:
 
         return ServiceClient(_DIRECTORY, opener, self.runtime.reactor)
 
-    # Methods of kas.directory.sibling_store.SiblingCalls: calls between the workers of
-    # one kas.
+    # Methods of kas.directory.sibling_store.SiblingCalls, which call the other workers
+    # of one kas.
 
     async def find_all_at(
         self, url: str, request: directory_pb2.FindRequest
     ) -> Sequence[directory_pb2.AgentRecord]:
         """
-        Return another kas' agents.
+        Return the agents of another kas.
 
         :raises TunnelError: if that kas does not respond.
         """
@@ -413,11 +421,11 @@ class Fleet:
 
     def _tls_context(self, *, any_name: bool = False) -> ssl.SSLContext:
         """
-        Return a new context for each dial, which is rare, because the files may have
-        been replaced.
+        Return a new TLS context for a dial.  The files are read for each dial, because
+        they may have been replaced; dials are rare.
 
-        :param any_name: whether to accept any name, only to examine the certificate of
-            a peer.
+        :param any_name: whether to accept any name in the certificate; only for
+            examining the certificate of a peer.
         :raises ConfigurationError: if one of the files is invalid.
         """
         assert self.configuration.private_api is not None
@@ -428,7 +436,8 @@ class Fleet:
             own = self.development()
             certificate, key = own.certificate_file, own.key_file
             authorities = authorities or own.ca_file
-        # Present a client certificate only if peers must present one to this kas, too.
+        # Present a client certificate only if this kas requires one from its peers,
+        # too.
         mutual = listen.client_ca_certificate_file is not None and certificate
         return client_context(
             ca_file=str(authorities) if authorities else None,

@@ -1,4 +1,4 @@
-"""The gateway for other kas' streams to agents that are connected to this kas."""
+"""Gateway for streams from other kas to agents that are connected to this kas."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ __all__ = ["Gateway", "GatewayFactory", "Relay"]
 
 class Relay:
     """
-    One half of a relay: received frames leave unchanged on *other*.
+    One half of a relay, which sends received frames unchanged to its other half
+    *other*.
 
-    ACK and RESUMED are relayed, too.  As a producer, a half represents *other*, because
-    the half from which it receives can be full, too.
+    ACK and RESUMED are relayed, too.  As a producer, a half pauses and resumes *other*:
+    if this half's stream accepts no more data, *other* must stop receiving.
     """
 
     __slots__ = ("_acked", "_span", "idempotent", "other")
@@ -50,8 +51,8 @@ class Relay:
     def __init__(self, other: StreamTransport, span: ISpan | None = None) -> None:
         self.other = other
         self._span = span
-        #: Whether another instance may be used instead, because no data has arrived
-        #: yet.
+        #: Whether another instance may handle the request instead, because no data has
+        #: arrived yet.
         self.idempotent = False
         self._acked = 0
 
@@ -64,8 +65,7 @@ class Relay:
         span: ISpan | None = None,
     ) -> Relay:
         """
-        Join two streams; the result is the receiver of *near*, which has just been
-        opened.
+        Join two streams, and return the receiver of *near*, which has just been opened.
         """
         back = cls(near, span)
         back.idempotent = idempotent
@@ -89,12 +89,14 @@ class Relay:
         self.other.finish()
 
     def path_in_doubt(self) -> None:
-        """Let another agentk handle the request, because this one is silent."""
+        """
+        Let another agentk handle the request, because this agentk does not respond.
+        """
         if self.idempotent:
             self.other.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:
-        """Do nothing: the kas that routes a stream keeps it."""
+        """Do nothing: the kas that routes a stream keeps the stream."""
 
     def stream_closed(self, reason: Exception | None) -> None:
         """End the other half with the same reason; a finished half ends by itself."""
@@ -103,20 +105,21 @@ class Relay:
         if isinstance(reason, StreamReset):
             self.other.reset(reason.code, str(reason))
         elif isinstance(reason, SessionClosed):
-            # A resumable stream must learn that only the path broke.
+            # Do not pass on the reason: the other end of a resumable stream must learn
+            # only that the path broke, unless the credential was revoked.
             revoked = reason.code is ErrorCode.UNAUTHENTICATED
             code = reason.code if revoked else ErrorCode.PATH_LOST
             self.other.reset(code, str(reason), peer_closed=reason.peer_closed)
 
     def pauseProducing(self) -> None:
-        """Pause *other*, whose data cannot leave."""
+        """Pause *other*, because its data cannot be sent."""
         self.other.pauseProducing()
 
     def resumeProducing(self) -> None:
         self.other.resumeProducing()
 
     def stopProducing(self) -> None:
-        """Do nothing: `stream_closed` follows, with the reason."""
+        """Do nothing: `stream_closed` is called next, with the reason."""
 
     def acked(self, received: int) -> None:
         """Relay an ACK if it contains a new position."""
@@ -134,9 +137,10 @@ classImplements(Relay, IPathReceiver, IPushProducer)
 
 class Gateway(TunnelOwner):
     """
-    Owner of the sessions that other kas opened.
+    Owner of the sessions that other kas have opened to this kas.
 
-    :param verify: checks a peer's token, and raises `CallError` for a wrong one.
+    :param verify: checks a peer's token, and raises `CallError` if the token is not
+        valid.
     :param dispatcher: handles the calls to this kas itself.
     """
 
@@ -154,11 +158,11 @@ class Gateway(TunnelOwner):
         self.dispatcher = dispatcher
         self.runtime = runtime
         self.tracer: ITracer | None = runtime.tracer
-        #: Number of streams since the start: relayed, and refused because the agent is
-        #: not here.
+        #: Number of streams since the start that were relayed, and that were refused
+        #: because the agent is not connected to this kas.
         self.relayed = 0
         self.refused = 0
-        #: Number of siblings that watch this worker; they do not count as load.
+        #: Number of siblings that watch this worker; watches do not count as load.
         self.watches = 0
         #: The kas that was last refused, and the reason; empty after a kas was
         #: accepted.
@@ -166,7 +170,7 @@ class Gateway(TunnelOwner):
         self.tunnels: set[TunnelProtocol] = set()
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
-        """Accept a peer, or send it the reason of its refusal."""
+        """Accept a peer, or refuse it and send the reason to it."""
         if hello.role != KAS:
             tunnel.end(ErrorCode.PROTOCOL, "this port is for other kas")
             return
@@ -204,7 +208,8 @@ class Gateway(TunnelOwner):
         stream.charge(open_.target.agent_id)
         idempotent = open_.target.repeatable
         open_.ClearField("target")
-        # An agent that receives many relayed streams opens a tunnel to that kas itself.
+        # Name this kas, because an agent that receives many relayed streams from a kas
+        # opens a tunnel to that kas itself.
         open_.relayed_by = stream.kas_id
         span = self._traced(open_)
         return self._relay(
@@ -214,14 +219,20 @@ class Gateway(TunnelOwner):
     def stream_resumed(
         self, stream: StreamTransport, resume: pb.Resume
     ) -> IStreamReceiver:
-        """Return the receiver of a stream that lost its former path."""
+        """
+        Return the receiver of a stream that continues on a new path, because its former
+        path was lost.
+        """
         tunnel = self._held(resume.target)
         stream.charge(resume.target.agent_id)
         resume.ClearField("target")
         return self._relay(stream, tunnel, resume)
 
     def _traced(self, open_: pb.Open) -> ISpan | None:
-        """Return a span that continues a trace; no trace begins here."""
+        """
+        Return a span that continues the trace of a stream; None if the stream is not
+        traced.
+        """
         if self.tracer is None:
             return None
         parent = traceparent_in(b"\r\n" + open_.metadata)
@@ -261,7 +272,7 @@ class Gateway(TunnelOwner):
 
     @property
     def load(self) -> int:
-        """Number of streams that peers have open here."""
+        """Number of streams that peers have open at this kas."""
         return sum(tunnel.load for tunnel in self.tunnels) - self.watches
 
     def end(self) -> None:

@@ -1,4 +1,6 @@
-"""The other kas as a part of kas: agents go to them when this one stops."""
+"""
+Membership in the fleet as a part of kas: when kas stops, its agents move to other kas.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,17 @@ from tunnel.toolkit.until import rest_of, until
 
 __all__ = ["FleetPart"]
 
-#: Seconds during which agents may connect elsewhere before this kas continues to stop.
+#: Seconds during which agents may connect to other kas before this kas continues to
+#: stop.
 LEAVE_PATIENCE = 15.0
 
 
 class FleetPart(Part):
     """
-    Membership in the fleet.
+    Membership in the fleet as a part of kas.
 
-    :param settings: its periods apply to agents that leave.
+    :param settings: settings of the listener for agents; their periods apply when
+        agents leave.
     """
 
     _log = Logger()
@@ -61,11 +65,11 @@ class FleetPart(Part):
             await self._send_away()
 
     async def _send_away(self) -> None:
-        # Accept requests as long as they arrive, because load balancers must first
-        # notice that this kas is not ready.
+        # Continue to accept requests at first, because load balancers must notice that
+        # this kas is not ready.
         fleet, registry = self._fleet, self._fleet.registry
         fleet.leave()
-        # Many agents leave over a longer time, and may use all of it.
+        # Many agents leave over a longer time, so wait for longer.
         patience = LEAVE_PATIENCE + len(registry) / PER_SECOND
         deadline = patience + self._settings.shutdown_grace_period
         self.balance.send_away(
@@ -76,7 +80,7 @@ class FleetPart(Part):
         clock = fleet.runtime.reactor
         since = clock.seconds()
         await until(lambda: not registry.agents, clock, patience)
-        # Load balancers poll readiness every few seconds.
+        # Wait, because load balancers check readiness only every few seconds.
         await rest_of(self._settings.listen_grace_period, since, clock)
 
     async def stop(self) -> None:

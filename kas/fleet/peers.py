@@ -1,4 +1,6 @@
-"""Sessions to other kas: dialled when first needed, and then kept."""
+"""
+Sessions to other kas, which are opened when they are first needed, and then kept open.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ from tunnel.wire.session import Session
 
 __all__ = ["PEER_TIMING", "Peer", "Peers"]
 
-#: Keepalive between kas: they are close to each other, and a dead kas must be detected
-#: before its clients give up.
+#: Keepalive between kas.  The periods are short, because kas are close to each other,
+#: and a dead kas must be detected before its clients give up.
 PEER_TIMING = Timing(ping_interval=4.0, dead_after=8.0)
 
 #: Limits of a session between kas, which carries all requests of one kas' clients to
@@ -46,16 +48,17 @@ PEER_LIMITS = attrs.evolve(
     max_queued_control=1_000_000,
 )
 
-#: Maximum seconds for TCP and TLS: a request waits for it, and another kas may be
-#: available.
+#: Maximum seconds for TCP and TLS: a request waits for the session, and another kas may
+#: be available.
 DIAL_TIMEOUT = 3.0
 
 #: Seconds before a peer that could not be reached is dialled again: first and maximum
 #: pause.
 RETRY_FIRST, RETRY_MOST = 0.4, 5.0
 
-#: Maximum number of remembered peers; far more than operators run.  Their addresses
-#: come from the store, which is trusted, but may contain invalid data.
+#: Maximum number of remembered peers; far more than the number of kas that operators
+#: run.  The addresses come from the store, which is trusted, but may contain invalid
+#: data.
 MAX_PEERS = 1_000
 
 
@@ -65,7 +68,7 @@ class Peer(TunnelOwner):
 
     url: str
     _peers: Peers
-    #: Current session.
+    #: Current session; None without a session.
     tunnel: TunnelProtocol | None = None
     _dialling: Deferred[Any] | None = None
     _greeting: TunnelProtocol | None = None
@@ -97,8 +100,8 @@ class Peer(TunnelOwner):
     @property
     def worth_trying(self) -> bool:
         """
-        Whether a session is alive, or there is none and the pause after the last failed
-        attempt is over.
+        Whether the session is alive; without a session, whether the pause after the
+        last failed attempt is over.
         """
         return self.alive or (
             self.tunnel is None
@@ -123,10 +126,12 @@ class Peer(TunnelOwner):
 
     def connect(self, callback: Callable[[], None]) -> Callable[[], None]:
         """
-        Call *callback* once, when the session is up or could not be opened.
+        Call *callback* once, when the session is open or could not be opened; return a
+        function that cancels this.
 
-        After a recent failure, it dials when the backoff has passed; for a silent
-        session, when the session ends.  Call the result to cancel.
+        After a recent failure, the next attempt begins when the backoff has passed.  If
+        a session exists but its peer is silent, the next attempt begins when that
+        session ends.
         """
         wish = object()
         self._waiting[wish] = callback
@@ -196,16 +201,17 @@ class Peer(TunnelOwner):
         pause = self._backoff.pause()
         self._retry_at = peers.runtime.reactor.seconds() + pause
         if self._failures == 1:
-            # If other kas stop at the same time, as workers do, this is normal.
+            # If other kas stop at the same time, as workers do, a lost session is
+            # normal.
             say = self._log.info if peers.leaving else self._log.warn
             say("{kas} {why}", kas=self._name, url=self.url, why=why)
-        # Notify in the next turn, after `connect` has returned: some attempts fail at
-        # once, when the caller has not stored the result for cancelling yet.
+        # Notify in the next turn, after `connect` has returned: if an attempt fails at
+        # once, the caller has not stored the function that cancels yet.
         peers.runtime.reactor.callLater(0, self._tell)
 
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        # An exception of one callback must not affect the session.
+        # An exception from one callback must not affect the session.
         for_each(
             waiting.values(),
             lambda callback: callback(),
@@ -239,8 +245,8 @@ class Peer(TunnelOwner):
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
         """
-        Use a new session for new streams, because the peer stops; running streams may
-        finish.
+        Use a new session for new streams, because the peer is stopping; running streams
+        may finish.
         """
         if self.tunnel is tunnel:
             self.tunnel = None
@@ -261,7 +267,7 @@ class Peer(TunnelOwner):
 @attrs.define(eq=False)
 class Peers:
     """
-    All other kas that were dialled, by address.
+    Table of the other kas that this kas has connected to, by address.
 
     :ivar endpoint: returns the endpoint for a URL.
     :ivar hello: returns the greeting for the kas at a URL, with a new token.

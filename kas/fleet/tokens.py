@@ -2,8 +2,9 @@
 Tokens with which kas authenticate to each other.
 
 Addresses of other kas come from the store that all of them share, and a program that
-can write to it may insert its own address.  Therefore a token names the dialled
-address, no kas at another address accepts it, and each kas accepts a token only once.
+can write to this store may insert its own address.  Therefore a token names the address
+of the kas for which it was made, a kas at another address does not accept it, and each
+kas accepts a token only once.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ IDENTITY = "gitlab-kas"
 LIFETIME = 5.0
 
 #: Maximum number of used tokens that are remembered until they expire: enough for a
-#: thousand kas that dial this one each second, for as long as a token and the leeway
-#: last.
+#: thousand kas that connect to this kas each second, during the lifetime of a token and
+#: the leeway.
 MAX_USED = 100_000
 
 

@@ -40,26 +40,27 @@ __all__ = ["GitalyRepository", "GitalyServers"]
 
 _SERVICES = pb.DESCRIPTOR.services_by_name
 
-#: Maximum number of servers, each with a connection.  GitLab's largest installations
-#: have hundreds.
+#: Maximum number of Gitaly servers, each with one connection.  GitLab's largest
+#: installations have hundreds.
 MAX_SERVERS = 1000
 
 #: Seconds until a connection without calls is closed: twice the period in which the
 #: repositories of a server are checked.
 IDLE = 600.0
 
-#: Bits of a mode that contain an entry's type, and their value for a symbolic link.
+#: Bits of a file's mode that contain the type of the entry, and their value for a
+#: symbolic link.
 _TYPE, _LINK = 0o170000, 0o120000
 
-#: The bytes before the name in a pkt-line: optionally a flush, then the length, and an
-#: id of SHA-1 or SHA-256.
+#: Pattern for the bytes before the name in a pkt-line: optionally a flush, then the
+#: length, and an id of SHA-1 or SHA-256.
 _OBJECT_ID = re.compile(rb"(?:^|\n)(?:0000)?[0-9a-f]{4}([0-9a-f]{40}|[0-9a-f]{64})\Z")
 
-#: The capability that names the branch behind HEAD.
+#: Pattern for the capability that names the branch of HEAD.
 _SYMREF = re.compile(rb"[\0 ]symref=HEAD:(refs/heads/[^ \0\n]+)")
 
-#: Gitaly's statuses for a path or a revision that does not exist: they depend on the
-#: call, on whether it is recursive, and on Gitaly's version.
+#: Gitaly's statuses for a path or a revision that does not exist: the status depends on
+#: the call, on whether the call is recursive, and on Gitaly's version.
 _MISSING = (Status.NOT_FOUND, Status.INVALID_ARGUMENT)
 
 #: Gitaly's statuses for a commit that does not exist or no longer exists.
@@ -68,7 +69,7 @@ _GONE = (Status.NOT_FOUND, Status.FAILED_PRECONDITION, Status.INVALID_ARGUMENT)
 
 @attrs.define(eq=False)
 class _Server:
-    """The channel to one Gitaly, and the calls on it."""
+    """Gitaly server in use: the channel to it, and the queue and number of calls."""
 
     channel: GrpcChannel
     queue: RequestQueue
@@ -77,7 +78,7 @@ class _Server:
 
 class GitalyServers:
     """
-    Channels to all Gitaly servers that are or were recently in use.
+    Table of the channels to all Gitaly servers that are in use or were used recently.
 
     :param now: returns the time of day, for tokens.
     """
@@ -95,7 +96,8 @@ class GitalyServers:
         #: The outcomes of calls, by method.
         self.outcomes = Outcomes(reactor.seconds)
         self._servers: dict[str, _Server] = {}
-        #: Timers that close idle connections, ordered by the last call.
+        #: Timers that close idle connections, by server; the server with the oldest
+        #: call is first.
         self._idle: dict[str, IDelayedCall] = {}
 
     def __len__(self) -> int:
@@ -111,18 +113,19 @@ class GitalyServers:
     @asynccontextmanager
     async def channel(self, address: str) -> AsyncIterator[GrpcChannel]:
         """
-        Provide the channel to the Gitaly at *address* for one call, when its turn
-        comes.
+        Provide the channel to the Gitaly at *address* for one call, when it is this
+        call's turn.
 
         :raises CallError: UNAVAILABLE if the address is invalid, or there are too many
-            servers; RESOURCE_EXHAUSTED, too many calls wait.
+            servers; RESOURCE_EXHAUSTED if too many calls wait.
         """
         server = self._servers.get(address) or self._add(address)
         server.calls += 1
         if (idle := self._idle.pop(address, None)) is not None:
             idle.cancel()
         try:
-            # A slow server must not take turns from the others.
+            # Wait in the queue of the server first, so that a slow server does not take
+            # turns from other servers.
             await server.queue.passed()
             await self._queue.passed()
             yield server.channel
@@ -187,7 +190,7 @@ def _tls_context() -> ssl.SSLContext:
 
 @implementer(IRepository)
 class GitalyRepository:
-    """Repository that is read with one call each time, without a cache."""
+    """Repository of GitLab; each read is a call to Gitaly, without a cache."""
 
     def __init__(self, servers: GitalyServers, address: GitalyAddress) -> None:
         self._servers = servers
@@ -201,7 +204,8 @@ class GitalyRepository:
             gl_project_path=address.gl_project_path,
         )
         self._resolver = RefResolver(self._find)
-        #: Default branch in the last list of refs; empty before the first list.
+        #: Default branch in the last list of refs; empty before kas has received a
+        #: list.
         self._default_branch = ""
 
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
@@ -256,7 +260,7 @@ class GitalyRepository:
                         continue
                     one = self._entry(entry, kind)
                     # Only a path with a trailing slash shows the content of a folder:
-                    # git lists a submodule itself for such a path.
+                    # for such a path, git lists a submodule as an entry.
                     if one.path != path:
                         found.append(one)
                 if most is not None and len(found) > most:
@@ -274,7 +278,9 @@ class GitalyRepository:
         return found
 
     async def _missing(self, commit: str, path: str) -> CallError:
-        """Find out whether the commit, or only *path*, does not exist."""
+        """
+        Return the error that says whether the commit or only *path* does not exist.
+        """
         try:
             await self._tree(commit, "", False, most=0)
         except CallError as error:
@@ -294,7 +300,7 @@ class GitalyRepository:
         """
         See `IRepository.read_files`.
 
-        Each file is one call: `TreeEntry` reads a single path.
+        Each file needs one call, because Gitaly's `TreeEntry` reads a single path.
         """
         found: list[bytes] = []
         left = total
@@ -366,7 +372,7 @@ class GitalyRepository:
             right_commit_id=check_commit(new),
             paths=[path.encode()] if path else [],
         )
-        # A dict keeps Gitaly's order, which is nearly sorted, so that sorting is quick.
+        # A dict keeps Gitaly's order, which is nearly sorted, so that sorting is fast.
         found: dict[bytes, None] = {}
         try:
             async for response in self._stream("DiffService", "CommitDelta", request):
@@ -404,9 +410,13 @@ class GitalyRepository:
         return False
 
     async def _find(self, ref: str) -> str:
-        """Look up a ref in the list that Gitaly gives to every Git client."""
+        """
+        Return the commit of a ref, from the list of refs that Gitaly sends to every Git
+        client.
+        """
         if is_commit(ref):
-            # A missing commit is detected when it is read.
+            # Do not check that the commit exists: this is detected when the commit is
+            # read.
             return ref
         request = pb.InfoRefsRequest(repository=self._repository)
         limit = self._servers.limits.listing
@@ -453,8 +463,8 @@ class GitalyRepository:
 
     def _metadata(self) -> dict[str, str]:
         """
-        Return metadata with a token, which signs the time of day: see gitalyauth in
-        Gitaly's sources.
+        Return the metadata of a call, with a token that contains a signature of the
+        time of day; see gitalyauth in Gitaly's sources.
         """
         metadata = dict(self._address.features)
         token = self._address.token
@@ -500,8 +510,8 @@ def _object_of(refs: bytearray, name: bytes) -> bytes | None:
     """
     Return the object of a ref in an advertisement of refs; None if the ref is missing.
 
-    The text is not split into lines: for a project with many merge requests it has
-    hundreds of thousands, and would block kas for seconds.
+    The text is not split into lines: for a project with many merge requests, it has
+    hundreds of thousands of lines, and splitting it would block kas for seconds.
     """
     # In the first line, the capabilities follow the name, and some resemble refs.
     for end in (b"\n", b"\0"):

@@ -23,14 +23,15 @@ from tunnel.toolkit.files import read_secret_file
 
 __all__ = ["HttpRepository"]
 
-#: Number of commits of a history that kas fetches: first and last attempt.  Operators
-#: usually return to recent commits, and git treats the largest number as infinity.
+#: Numbers of commits that kas fetches of a history, in the first and in the last
+#: attempt.  Operators usually return to recent commits, and git treats the largest
+#: number as infinity.
 HISTORY_DEPTHS = (1000, 2**31 - 1)
 
 #: Filter that limits a fetch to commits, if the server supports it.
 NO_TREES = "tree:0"
 
-#: The line of ``git ls-remote --symref`` that names the branch behind HEAD.
+#: Pattern for the line of ``git ls-remote --symref`` that names the branch of HEAD.
 _SYMREF = re.compile(rb"^ref: (refs/heads/[^\t\n]+)\tHEAD$", re.MULTILINE)
 
 
@@ -43,7 +44,7 @@ class HttpRepository:
     `GitLimits.fetched_blob` if the server supports that.  The copy is a cache: kas
     replaces it when it is old, and deletes it at the end.
 
-    :param folder: contains the copy; created when needed.
+    :param folder: folder for the copy, which kas creates when it needs the folder.
     """
 
     def __init__(self, program: GitProgram, address: GitAddress, folder: Path) -> None:
@@ -51,11 +52,11 @@ class HttpRepository:
         self._address = address
         self._folder = folder
         self._histories = itertools.count()
-        #: Number of the current copy; the previous copy serves reads that began
-        #: earlier.
+        #: Number of the current copy; the previous copy is still used by reads that
+        #: began earlier.
         self._number = 0
         self._objects: Objects | None = None
-        #: Bytes of the copy; 0 before the first one.
+        #: Size of the copy in bytes; 0 before the first fetch.
         self.copy_bytes = 0
         self._resolver = RefResolver(self._fetched)
 
@@ -79,7 +80,7 @@ class HttpRepository:
         )
         if ended.code:
             raise _fetch_error(ended, "HEAD", self._program.limits.pack)
-        # The line is missing if the server does not support it.
+        # The line is missing if the server does not support this.
         found = _SYMREF.search(ended.out)
         return "HEAD" if found is None else found[1].decode("utf-8", "replace")
 
@@ -116,8 +117,8 @@ class HttpRepository:
         """
         See `IRepository.contains`.
 
-        The copy has no history, so commits alone are fetched into a copy of their own,
-        first the newest ones.
+        The copy has no history, so kas fetches commits without files into a separate
+        copy: first only the newest commits, then all of them.
         """
         check_commit(commit)
         ref = full_ref(ref)

@@ -1,4 +1,4 @@
-"""Limits on a repository and its server."""
+"""Limits on the resources that a repository and its server may use."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class GitLimits:
 
     #: Maximum bytes of one file, for every caller, because the whole file is in memory.
     blob: int = 16 * _MIB
-    #: Bytes of a file above which kas does not fetch it if the server supports that;
-    #: files between this limit and `blob` are not manifests either.
+    #: Size of a file in bytes above which kas does not fetch the file if the server
+    #: supports that; files between this limit and `blob` are not manifests either.
     fetched_blob: int = 16 * _MIB
     #: Maximum number of entries of one listing: five times the largest known repository
     #: of manifests.
@@ -24,11 +24,12 @@ class GitLimits:
     #: Maximum number of folders that one listing visits, including empty ones: a small
     #: tree of nested empty folders can represent billions of folders.
     folders: int = 100_000
-    #: Maximum depth of nested folders: code that walks such a tree may be recursive.
+    #: Maximum depth of nested folders: functions that walk such a tree may be
+    #: recursive.
     depth: int = 64
     #: Maximum bytes of one listing: 100,000 entries of 320 bytes.
     listing: int = 32 * _MIB
-    #: Maximum seconds for one read: the largest listing takes less than one.
+    #: Maximum seconds for one read: the largest listing takes less than one second.
     read_timeout: float = 30.0
     #: Maximum seconds for one fetch: a server that sends a byte each second counts as
     #: unavailable.
@@ -44,18 +45,20 @@ class GitLimits:
     #: again as a whole: each pack slows down every read, and a new copy also drops
     #: unreferenced objects.
     packs: int = 50
-    #: Maximum bytes of packs of the copy; more than `pack`, so that a new copy is not
-    #: outdated at once.  Two copies exist while kas creates the next one.
+    #: Maximum bytes of all packs of a copy; more than `pack`, so that a new copy does
+    #: not exceed this limit at once.  Two copies exist while kas creates the next one.
     copy: int = 2048 * _MIB
     #: Maximum number of simultaneous fetches of different repositories: each takes
     #: three processes.
     fetches: int = 4
-    #: Maximum number of simultaneous reads: more would only compete for the same cores.
+    #: Maximum number of simultaneous reads: further reads would only compete for the
+    #: same cores.
     readings: int = 8
     #: Maximum number of reads and fetches that wait for a slot.
     waiting: int = 1000
-    #: Maximum rate of calls to all Gitaly servers together, and to each of them: calls
-    #: per second, and the burst after a pause.  The defaults of GitLab's kas.
+    #: Maximum rate of calls to all Gitaly servers together, and to each server: calls
+    #: per second, and the burst after a pause.  The values are the defaults of GitLab's
+    #: kas.
     gitaly_rate: float = 30.0
     gitaly_burst: int = 70
     gitaly_server_rate: float = 15.0

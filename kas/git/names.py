@@ -1,4 +1,4 @@
-"""Refs, commits and paths that are safe to pass to git."""
+"""Checks that refs, commits and paths are safe to pass to git."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["MAX_NAME", "check_commit", "check_path", "full_ref", "is_commit"]
 
-#: Maximum bytes of a path or ref: the limit of Linux for paths.
+#: Maximum bytes of a path or a ref: the same as the limit of Linux for paths.
 MAX_NAME = 4096
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
-#: Rules of git-check-ref-format(1); patterns are not refs either.
+#: Characters that git-check-ref-format(1) forbids in a ref; patterns are not refs
+#: either.
 _NOT_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)|[./]$")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -23,7 +24,7 @@ def full_ref(ref: str) -> str:
     """
     Return the full name of a ref; a bare name becomes the name of a branch.
 
-    The id of a commit stays as it is: branches do not have such names.
+    The id of a commit is returned unchanged, because branches do not have such names.
 
     :raises CallError: INVALID_ARGUMENT if no ref can have this name.
     """
@@ -49,7 +50,7 @@ def check_commit(commit: str) -> str:
     """
     Return *commit* if it is the id of a commit.
 
-    :raises CallError: INVALID_ARGUMENT if it is not.
+    :raises CallError: INVALID_ARGUMENT if *commit* is not such an id.
     """
     if not _COMMIT.fullmatch(commit):
         raise CallError(

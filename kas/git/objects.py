@@ -31,12 +31,13 @@ _WORDS = {
 
 _FOLDER = TreeEntryKind.FOLDER
 
-#: Maximum bytes of the line before a file's content: its id, kind and size.
+#: Maximum bytes of the line before a file's content, which contains its id, kind and
+#: size.
 _HEAD = 128
 
 
 class _Enough(CallError):
-    """Signal that ends a listing whose rest the caller does not need."""
+    """Signal that ends a listing because the caller does not need the rest."""
 
     def __init__(self) -> None:
         super().__init__(Status.OK, "the rest is not needed")
@@ -44,7 +45,7 @@ class _Enough(CallError):
 
 class Objects:
     """
-    Objects of the repository in *folder*.
+    Reader of the objects of the repository in *folder*.
 
     Reads send no request to another machine, and follow neither links nor submodules
     nor names in the repository's own configuration.
@@ -62,9 +63,9 @@ class Objects:
 
     async def find(self, ref: str) -> str:
         """
-        Return the commit of *ref*, a full name.
+        Return the commit of *ref*, which is a full name.
 
-        :raises CallError: NOT_FOUND.
+        :raises CallError: NOT_FOUND if the ref does not exist.
         """
         ended = await self._program.run(
             self.folder,
@@ -102,11 +103,12 @@ class Objects:
         """See `IRepository.tree`."""
         path = check_path(path, empty=True)
         where = (f"{path}/",) if path else ()
-        # Only a path with a trailing slash shows the content of a folder: git lists a
-        # submodule itself for such a path.
+        # Only a path with a trailing slash shows the content of a folder: for such a
+        # path, git lists a submodule as an entry.
         entries = await self._entries(commit, where, recursive, most, without=path)
         if path and not entries:
-            # As with Gitaly, a link or a file is not an empty folder.
+            # Report an error, as Gitaly does, because a link or a file is not an empty
+            # folder.
             found = (await self._kinds(commit, path)).get(path)
             if found is None or found.kind is not _FOLDER:
                 text = f"{commit[:12]} has no folder {path!r}"
@@ -123,7 +125,7 @@ class Objects:
         """
         See `IRepository.read_files`.
 
-        One git process reads all of them by their object ids.
+        One git process reads all files by their object ids.
         """
         if not files:
             return []
@@ -201,7 +203,7 @@ class Objects:
 
         await self._listed(old, where, True, remember)
         await self._listed(new, where, True, compare)
-        # Dicts keep Git's order, which is nearly sorted, so that sorting is quick.
+        # Dicts keep Git's order, which is nearly sorted, so that sorting is fast.
         paths: dict[str, None] = {}
         async for lines in in_pieces(self._program.clock, [*before, *after]):
             for one in map(self._entry, lines):
@@ -251,11 +253,11 @@ class Objects:
         """
         Call *take* with each line of ``git ls-tree``, including folders, as it arrives.
 
-        git visits folders in any case; because it also lists them, their number is
-        known.  The lines are read while the output arrives, between other work of kas:
-        a listing of 100,000 files takes a second.
+        git visits folders in any case; because it also lists the folders, kas can count
+        them.  kas reads the lines while the output arrives, between its other work: a
+        listing of 100,000 files takes a second.
 
-        :param take: may raise a `CallError`, which ends git.
+        :param take: called with each line; may raise a `CallError`, which ends git.
         """
         limits = self._limits
         left = limits.entries + limits.folders
@@ -341,7 +343,7 @@ class Objects:
 
 class _Batch:
     """
-    Output of ``git cat-file --batch``, checked while it arrives.
+    Checker of the output of ``git cat-file --batch`` while the output arrives.
 
     :param names: the names of the files, in order.
     :param limit: maximum bytes of one file.
@@ -352,7 +354,8 @@ class _Batch:
         self._names = names
         self._limit = limit
         self._total = total
-        #: Begin and end of each content whose head has arrived.
+        #: Begin and end of each content whose head has arrived, as positions in the
+        #: output.
         self._places: list[tuple[int, int]] = []
         #: The position of the next head.
         self._next = 0
@@ -387,7 +390,10 @@ class _Batch:
         return CallError(Status.RESOURCE_EXHAUSTED, text)
 
     def contents(self, out: bytes) -> tuple[list[bytes], str]:
-        """Return the contents, and the first file that is incomplete."""
+        """
+        Return the contents, and the name of the first incomplete file; empty if all are
+        complete.
+        """
         whole = [(begin, end) for begin, end in self._places if end < len(out)]
         missing = self._names[len(whole)] if len(whole) < len(self._names) else ""
         return [out[begin:end] for begin, end in whole], missing

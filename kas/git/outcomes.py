@@ -1,4 +1,4 @@
-"""Counts of operations, their outcomes, and their durations."""
+"""Counters of operations, by outcome, and of their durations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Outcomes:
         """
         Count an operation by the status of its error.
 
-        The caller may add a text to the list; it replaces the outcome ``ok``.
+        If the caller adds a text to the list, this text replaces the outcome ``ok``.
         """
         begun = self._now()
         said: list[str] = []

@@ -10,7 +10,7 @@ from twisted.internet.task import deferLater
 
 __all__ = ["PIECE", "in_pieces"]
 
-#: Number of entries of one piece, which takes one or two milliseconds.
+#: Number of entries in one piece; processing a piece takes one or two milliseconds.
 PIECE: Final = 500
 
 _T = TypeVar("_T")
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 async def in_pieces(
     clock: IReactorTime, items: Sequence[_T]
 ) -> AsyncIterator[Sequence[_T]]:
-    """Yield *items* in pieces, returning to the reactor after each full piece."""
+    """Yield *items* in pieces, and return to the reactor after each full piece."""
     for begin in range(0, len(items), PIECE):
         piece = items[begin : begin + PIECE]
         yield piece

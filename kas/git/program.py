@@ -1,9 +1,9 @@
 """
 The git program: a child process with limits, which kas can kill.
 
-git uses only kas' configuration: it reads neither the machine's nor the user's, and the
-configuration of a repository cannot make it run another program, because git may use
-only the protocols of the call.
+git uses only kas' configuration, and reads neither the machine's nor the user's
+configuration.  The configuration of a repository cannot make git run another program,
+because git may use only the protocols that kas permits for each call.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ MAX_COMPLAINT = 4096
 
 #: Shell command that sets the limits of git and all its children, in a process group of
 #: its own so that kas can kill all of them, and then executes git.  A file above the
-#: limit causes an error message of git instead of a signal.
+#: limit causes an error message from git instead of a signal.
 _LAUNCH = (
     'trap "" XFSZ; ulimit -t "$1" && ulimit -f "$2" && ulimit -v "$3" && shift 3 && '
     'exec setsid git "$@"'
 )
 
 _CONFIGURATION = {
-    # git must also read repositories of other users: the operator decides which ones to
-    # trust.
+    # git must also read repositories that belong to other users, because the operator
+    # decides which repositories to trust.
     "safe.directory": "*",
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
@@ -54,12 +54,14 @@ _CONFIGURATION = {
     "index.threads": "1",
     "gc.auto": "0",
     "maintenance.auto": "false",
-    # Every fetch creates one pack, whose size is limited by the limit for files.
+    # Every fetch must create one pack, so that the limit on the size of files limits
+    # the fetch.
     "fetch.unpackLimit": "1",
     "fetch.recurseSubmodules": "false",
-    # A redirect could send kas and its credentials to any server.
+    # Refuse redirects, because a redirect could send kas and its credentials to any
+    # server.
     "http.followRedirects": "false",
-    # Ends a silent connection; kas enforces the timeout of the whole fetch.
+    # End a connection that is silent; kas enforces the timeout of the whole fetch.
     "http.lowSpeedLimit": "1",
     "http.lowSpeedTime": "30",
     "credential.helper": "",
@@ -90,14 +92,15 @@ _PASSED_ON = (
     "SSL_CERT_DIR",
 )
 
-#: Callback with the whole output so far and its last part; an error ends git.
+#: Function that is called with the whole output so far and its last part; if it returns
+#: an error, kas ends git.
 Enough = Callable[[bytes | bytearray, bytes], CallError | None]
 
 
 @attrs.frozen
 class Ended:
     """
-    End of a git process.
+    Result of a git process that has ended.
 
     :ivar complaint: one line of git's error output, without control characters.
     """
@@ -143,16 +146,16 @@ class GitProgram:
         keep: bool = True,
     ) -> Ended:
         """
-        Return the output of git in the repository at *folder*.
+        Run git in the repository at *folder*, and return its output.
 
-        :param data: its standard input.
+        :param data: the standard input of git.
         :param most: maximum bytes of output.
         :param fetches: whether git may use HTTP, with the longer timeout.
-        :param configuration: further settings; they may be secret, because they do not
-            appear in the list of processes.
-        :param enough: may end git early.
-        :param keep: if False, *enough* reads the output as it arrives, and none of it
-            is kept or returned.
+        :param configuration: further settings of git, which may be secret, because they
+            do not appear in the list of processes.
+        :param enough: called with the output; may end git early.
+        :param keep: if False, *enough* reads the output as it arrives, and kas neither
+            keeps nor returns the output.
         :raises CallError: RESOURCE_EXHAUSTED if the output is too long;
             DEADLINE_EXCEEDED after the timeout; UNAVAILABLE if git is missing, or
             too many runs wait.
@@ -196,7 +199,7 @@ class GitProgram:
         settings = {**_CONFIGURATION, **(configuration or {})}
         environment = {
             **self._environment,
-            # Allowed protocols for every repository, regardless of its own
+            # Permit only these protocols for every repository, regardless of its own
             # configuration.
             "GIT_ALLOW_PROTOCOL": "http:https" if fetches else "none",
             # Do not search the parent folders for a repository either.
@@ -212,7 +215,8 @@ class GitProgram:
             _LAUNCH,
             "sh",
             str(limits.cpu),
-            # dash counts files in units of 512 bytes, memory in units of 1024
+            # dash expects the size of files in units of 512 bytes, and memory in units
+            # of 1024 bytes.
             str(limits.pack // 512),
             str(limits.memory // 1024),
             "-C",
@@ -239,7 +243,7 @@ class GitProgram:
 
 
 class _Child(ProcessProtocol):
-    """One git process."""
+    """Protocol of one git process."""
 
     _log = Logger()
 
@@ -286,7 +290,7 @@ class _Child(ProcessProtocol):
         self._complaint = (self._complaint + data)[-MAX_COMPLAINT:]
 
     def give_up(self, reason: Exception) -> None:
-        """Kill git, and fail with *reason* when it has ended."""
+        """Kill git; the result fails with *reason* when git has ended."""
         if self._reason is not None:
             return
         self._reason = reason
@@ -299,7 +303,9 @@ class _Child(ProcessProtocol):
             transport.signalProcess("KILL")
 
     def processExited(self, reason: Failure) -> None:
-        """Kill all processes that git started, without waiting for them to end."""
+        """
+        Kill all processes that git started, without waiting until they have ended.
+        """
         self._kill_group()
         transport: Any = self.transport
         if self._reason is not None:
@@ -327,7 +333,7 @@ class _Child(ProcessProtocol):
 
 
 def _line(complaint: bytes) -> str:
-    """Return git's own message, or the server's message if there is no other."""
+    """Return git's own message as one line, or the server's message if git has none."""
     lines = complaint.decode("utf-8", "replace").splitlines()
     errors = [one for one in lines if one.startswith(("fatal:", "error:"))] or lines
     return "".join(c for c in "; ".join(errors) if c.isprintable())[:500]

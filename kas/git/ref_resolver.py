@@ -1,4 +1,4 @@
-"""Resolver of refs with one request at a time, which its callers share."""
+"""Resolver of refs, which sends one request at a time; callers share requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RefResolver:
     """
     Resolver of refs; callers that arrive during a request share the next request.
 
-    :param ask: resolves a ref; not called again before it has finished.
+    :param ask: resolves a ref; not called again before the last call has finished.
     """
 
     def __init__(self, ask: Callable[[str], Awaitable[str]]) -> None:
@@ -29,7 +29,7 @@ class RefResolver:
 
     def get(self, ref: str) -> Deferred[str]:
         """
-        Return the commit of *ref*, resolved after this call.
+        Return the commit of *ref*, which is resolved after this call.
 
         Cancelling the result does not affect the request for other callers.
         """
@@ -52,7 +52,8 @@ class RefResolver:
 
 
 def _copy_error(failure: Failure) -> NoReturn:
-    # A new exception for each caller, because raising it adds frames to its traceback.
+    # Create a new exception for each caller, because raising it adds frames to its
+    # traceback.
     failure.trap(CallError)
     error = failure.value
     assert isinstance(error, CallError)

@@ -1,4 +1,6 @@
-"""Repositories, each opened once for all callers."""
+"""
+Table of repositories, so that each repository is opened only once for all callers.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,18 @@ from tunnel.program.runtime import Runtime
 
 __all__ = ["Repositories"]
 
-#: Prefix of folders with copies, in the state directory.
+#: Prefix of the names of folders with copies, in the state directory.
 _PREFIX = "git-"
 
 
 @implementer(IRepositories)
 class Repositories(Part):
     """
-    Repositories of one kas.
+    Table of the repositories that one kas has opened.
 
     Copies of remote repositories are in a folder of the state directory that belongs to
-    this process.  The process removes the folder at its end; otherwise the next process
-    does.
+    this process.  The process removes the folder when it ends; if it was killed, the
+    next process removes the folder.
     """
 
     name = "repositories"
@@ -59,13 +61,13 @@ class Repositories(Part):
         #: Gitaly servers in use.
         self.gitaly = GitalyServers(reactor, self._limits, runtime.now)
         self._known: dict[GitAddress, IRepository] = {}
-        #: Unused repositories are forgotten: they hold no resources, and GitLab may
-        #: name any number of them.
+        #: Weak references, so that unused repositories are forgotten: they hold no
+        #: resources, and GitLab may name any number of them.
         self._of_gitlab: WeakValueDictionary[GitalyAddress, IRepository]
         self._of_gitlab = WeakValueDictionary()
 
     def start(self) -> None:
-        """Remove the files of processes that no longer run."""
+        """Remove the files of processes that are not running any more."""
         for pid, path in self._state.of_processes(_PREFIX, ""):
             if pid == os.getpid() or not _runs(pid):
                 shutil.rmtree(path, ignore_errors=True)
@@ -88,7 +90,7 @@ class Repositories(Part):
 
     @property
     def copy_bytes(self) -> int:
-        """The size of these copies in bytes."""
+        """Size of the copies of remote repositories in bytes."""
         return sum(self._copy_sizes())
 
     def _copy_sizes(self) -> list[int]:

@@ -2,7 +2,7 @@
 Requests of modules in agentk to GitLab, which kas signs and sends with the agent's
 token.
 
-GitLab has a path for each module, and an agent can reach only these paths. Bodies are
+GitLab has one path for each module, and an agent can reach only these paths. Bodies are
 streamed in both directions, with back-pressure.
 """
 
@@ -39,19 +39,20 @@ __all__ = ["GitLabForAgents"]
 MAX_PER_AGENT = 10
 
 #: Maximum number of requests of all agents of this kas: the number of connections of
-#: GitLab's own kas.  The last ones are reserved for agents without any request.
+#: GitLab's own kas.  The last `RESERVED` requests are reserved for agents without
+#: another request.
 MAX_REQUESTS, RESERVED = 50, 10
 
-#: Maximum bytes of fields and query from agentk, and of the fields in GitLab's
-#: response.
+#: Maximum bytes of the fields and the query from agentk, and maximum bytes of the
+#: fields in GitLab's response.
 MAX_HEAD = 16 * 1024
 
-#: Maximum seconds without a byte in either body.
+#: Maximum seconds without a transferred byte of either body.
 IDLE = 60.0
 
 _T = TypeVar("_T")
 
-#: Methods whose responses could contain the request as signed by kas.
+#: Methods whose responses could contain the request with kas' signature.
 _NOT_PASSED_ON = frozenset(("CONNECT", "TRACE", "TRACK"))
 
 _MODULE = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -59,13 +60,14 @@ _METHOD = re.compile(r"[A-Z]{1,20}")
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
-#: Fields that belong to one connection.
+#: Header fields that belong to one connection and are not forwarded.
 _HOP_BY_HOP = frozenset(
     "connection proxy-connection keep-alive proxy-authenticate proxy-authorization te "
     "trailer transfer-encoding upgrade http2-settings".split()
 )
 
-#: Fields that kas sets itself, and fields that could mislead GitLab about the sender.
+#: Header fields that kas sets itself, and fields that could mislead GitLab about the
+#: sender.
 _KAS_SAYS = frozenset(
     "host content-length expect authorization cookie job-token private-token "
     "deploy-token x-csrf-token user-agent forwarded via x-real-ip "
@@ -74,8 +76,8 @@ _KAS_SAYS = frozenset(
 )
 _KAS_SAYS_ALL = ("gitlab-", "x-gitlab-", "x-forwarded-", "x-accel-")
 
-#: Fields that are not forwarded to agentk: cookies and signatures belong to kas'
-#: connection.
+#: Fields of the response that are not forwarded to agentk: cookies and signatures
+#: belong to kas' connection.
 _NOT_ANSWERED = frozenset(
     "set-cookie set-cookie2 gitlab-kas-api-request authorization "
     "gitlab-agentk-api-request gitlab-agent-api-request".split()
@@ -86,7 +88,8 @@ class GitLabForAgents:
     """
     Implementation of `GitlabAccess` for agents.
 
-    :param client: None if this kas has no GitLab; it then refuses each request.
+    :param client: the client of GitLab; None if this kas has no GitLab and refuses each
+        request.
     :param token_of: returns the token of a connected agent; None if unknown.
     """
 
@@ -103,7 +106,7 @@ class GitLabForAgents:
         self.running: Counter[str] = Counter()
 
     def serve(self, dispatcher: Dispatcher) -> None:
-        """Register the service."""
+        """Register the implementation at *dispatcher*."""
         dispatcher.handle("kas", SERVICE, self)
 
     async def make_request(
@@ -154,7 +157,7 @@ class GitLabForAgents:
 
 class _Exchange:
     """
-    One request and its response.
+    One request of a module to GitLab, and its response.
 
     :param release: called once, when the request to GitLab has ended.
     """
@@ -247,7 +250,7 @@ class _Exchange:
             self._answer.leave()
 
     def _moved(self, seconds: float = IDLE) -> None:
-        """Restart the timeout of *seconds* after a byte in either direction."""
+        """Restart the timeout, because a byte was transferred in either direction."""
         if self._release is None:
             return
         cancel_call(self._timer)
@@ -256,7 +259,8 @@ class _Exchange:
         )
 
     def _too_late(self, what: str) -> None:
-        # From now on, an agent that does not read its response holds no resources.
+        # Stop the timeout: from now on, an agent that does not read its response holds
+        # no resources.
         self._late = what
         self._client.outcomes["modules", "timeout"] += 1
         self._cancel()
@@ -324,8 +328,8 @@ class _Body:
     def stopProducing(self) -> None:
         running, self._running = self._running, None
         if running is not None:
-            # The request has ended without the rest of the body; `error` has the reason
-            # for agentk.
+            # The request has ended before the rest of the body was sent; `error`
+            # contains the reason for agentk.
             running.addErrback(lambda failure: failure.trap(CancelledError, CallError))
             running.cancel()
 
@@ -351,14 +355,15 @@ class _Answer(Protocol):
         self._wake()
 
     async def next(self) -> bytes | None:
-        """Return the next part; None after the last."""
+        """Return the next part of the body; None after the last part."""
         while not self._parts:
             if self._ended is not None:
                 if self._ended.check(ResponseDone):
                     return None
                 if self._ended.check(CancelledError):
                     raise CancelledError
-                # Without a length, a body looks complete even if the connection broke.
+                # If the length is unknown, a body looks complete even if the connection
+                # broke.
                 raise CallError(
                     Status.UNAVAILABLE,
                     "the connection from kas to GitLab broke within a response",
@@ -442,7 +447,7 @@ def _query(request: pb.Request) -> str:
 
 
 def _passed_on(fields: Any) -> Headers:
-    """Return the module's fields that kas forwards to GitLab."""
+    """Return the module's header fields that kas forwards to GitLab."""
     named = {
         token.strip().lower()
         for name, values in fields.items()

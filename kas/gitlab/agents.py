@@ -28,15 +28,15 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["GitLabAgents", "OfGitLab"]
 
-#: Maximum bytes of a token: GitLab's have 50 to 64; kas refuses longer tokens without a
-#: request.
+#: Maximum bytes of a token: GitLab's tokens have 50 to 64; kas refuses longer tokens
+#: without a request.
 MAX_TOKEN = 1024
 
-#: Valid characters of a token.  GitLab would ignore a blank at its end, so that one
-#: token could be any number of credentials here.
+#: Valid characters of a token.  GitLab would ignore a blank at its end, so that kas
+#: would treat one token as any number of credentials.
 _TOKEN = re.compile(rb"[!-~]+")
 
-#: Maximum characters of a name: the limit for a label of RFC 1123.
+#: Maximum characters of an agent's name: the limit for a label of RFC 1123.
 MAX_NAME = 63
 
 _REFUSED = (
@@ -55,18 +55,18 @@ _MESSAGES = {
 
 @attrs.frozen
 class OfGitLab:
-    """Agent in GitLab.  kas knows only its id."""
+    """Agent in GitLab; kas knows only its id."""
 
     agent_id: str
 
     @property
     def name(self) -> str:
-        """Id of the agent, which users know, too."""
+        """Id of the agent, in place of its name; users know this id, too."""
         return self.agent_id
 
     @property
     def created_at(self) -> datetime:
-        """Time long ago, because the real one is unknown."""
+        """A time long ago, because the real time of creation is unknown."""
         return datetime.fromtimestamp(0, UTC)
 
 
@@ -75,7 +75,8 @@ class GitLabAgents:
     """
     Authenticator that asks GitLab for the agent of a token (``agent_info``).
 
-    :param connected: returns the ids of credentials of agents that are connected here.
+    :param connected: returns the ids of the credentials of agents that are connected to
+        this kas.
     :param projects: receives the other information in GitLab's response.
     :param refusals: the refusals that all kas share.
     """
@@ -154,7 +155,7 @@ def _identity(said: dict[str, Any], token: bytes) -> AgentIdentity:
     """
     agent_id, project_id = said.get("agent_id"), said.get("project_id")
     name = said.get("agent_name")
-    # The type is compared because True is a number in Python.
+    # Compare the type, because True is a number in Python.
     if (
         type(agent_id) is not int
         or type(project_id) is not int

@@ -27,30 +27,31 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 #: Maximum number of cached responses of about 600 bytes, including refusals; a larger
-#: response counts as several.  The oldest is dropped first.  Ten times the agents of a
-#: large kas: 60 MiB.
+#: response counts as several responses.  The oldest response is dropped first.  The
+#: maximum is ten times the number of agents of a large kas, and takes 60 MiB.
 MAX_ANSWERS = 100_000
 
 #: Seconds after a failed request for which a cached response is used without a further
-#: request, so that new connections do not send requests to a GitLab that is down.  A
+#: request, so that new connections do not cause requests to a GitLab that is down.  A
 #: refusal that another kas received stays valid for the same time.
 PATIENCE = 5.0
 
 #: Seconds during which a known agent waits for GitLab's response before the cached
-#: response is used: the check must end in time, and a GitLab that does not respond
-#: counts as unavailable.
+#: response is used: the check must end before its timeout, and a GitLab that does not
+#: respond counts as unavailable.
 HURRY = CHECK_TIMEOUT / 2
 
-#: Errors that are responses about the subject; all other errors are not.
+#: Errors that are responses about the subject; all other errors say nothing about it.
 _REFUSALS = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 
 
 @attrs.frozen(kw_only=True)
 class Lifetimes:
     """
-    Seconds during which responses stay valid; 0 if they are not cached.
+    Seconds during which cached responses stay valid; 0 if responses are not cached.
 
-    :ivar outage: the seconds for a response while GitLab does not respond.
+    :ivar outage: the seconds during which a response stays valid while GitLab does not
+        respond.
     """
 
     success: float
@@ -59,17 +60,20 @@ class Lifetimes:
 
 
 class Refusals(Protocol):
-    """Refusals that any kas received from GitLab."""
+    """Interface to the refusals that any kas received from GitLab."""
 
     async def find(self, key: bytes) -> CallError | None:
-        """Return the refusal; None without one."""
+        """Return the refusal for *key*; None if no refusal is known."""
 
     def add(self, key: bytes, error: CallError, seconds: float) -> None:
-        """Share a refusal: other kas need not send the request for *seconds*."""
+        """
+        Share a refusal with other kas, so that they need not send the request for
+        *seconds*.
+        """
 
 
 class SharedRefusal(CallError):
-    """Refusal that another kas received from GitLab."""
+    """Error for a refusal that another kas received from GitLab."""
 
 
 @attrs.define
@@ -86,11 +90,11 @@ class AnswerCache(Generic[S, T]):
 
     A request is cancelled when no caller waits for it any more.
 
-    The subject may be a secret: it is kept only until the response arrives, which is
-    cached under a key that does not reveal it.
+    The subject may be a secret.  It is kept only until the response arrives, and the
+    response is cached under a key that does not reveal the subject.
 
-    A request begins in the next turn of the reactor: if it is cancelled before that, it
-    costs GitLab nothing.
+    A request begins in the next turn of the reactor: if the request is cancelled before
+    that, nothing is sent to GitLab.
 
     :param ask: sends the request to GitLab; fails with a `CallError`.  Cancelling it
         must release its resources.
@@ -114,10 +118,10 @@ class AnswerCache(Generic[S, T]):
         self._weight = 0
         self._lifetimes = lifetimes
         self._clock = clock
-        #: Cached responses; the oldest is first.
+        #: Cached responses, the oldest first.
         self._kept: OrderedDict[bytes, _Entry[T]] = OrderedDict()
         self._questions: dict[bytes, SingleFlight[T]] = {}
-        #: Whether the last request got no response.
+        #: Whether GitLab did not respond to the last request.
         self._away = False
 
     def __len__(self) -> int:
@@ -142,22 +146,26 @@ class AnswerCache(Generic[S, T]):
             hurry = self._clock.callLater(HURRY, self._hurry, key, waiter)
             waiter.addBoth(_no_hurry, hurry)
             if self._away and (answer := self._last(key)) is not None:
-                # The request continues, so that kas notices when GitLab responds again.
+                # Let the request continue, so that kas notices when GitLab responds
+                # again.
                 waiter.addErrback(self._not_answered)
                 return answer
         return waiter
 
     def _not_answered(self, failure: Failure) -> None:
-        # The caller has the cached response, and the client logs GitLab's outage.
+        # Do not log errors from GitLab: the caller has the cached response, and the
+        # client logs GitLab's outage.
         if failure.check(CallError, CancelledError) is None:
             self._log.failure("updating a cached response of GitLab failed", failure)
 
     def renew(self, key: bytes, subject: S) -> Deferred[T]:
-        """Return a current response, even if the cached one is fresh."""
+        """
+        Request and return a current response, even if the cached response is fresh.
+        """
 
         def ask_gitlab(failure: Failure) -> Deferred[T]:
-            # The request was already in progress, and the refusal of another kas may be
-            # older.
+            # Send a request after all: the request that failed was already in progress,
+            # and the refusal of another kas may be older.
             failure.trap(SharedRefusal)
             return self.renew(key, subject)
 
@@ -218,7 +226,10 @@ class AnswerCache(Generic[S, T]):
         )
 
     def _last(self, key: bytes) -> T | None:
-        """Extend the cached response for a while; None if there is none."""
+        """
+        Return the cached response, and extend its validity for a while; None if no
+        response is cached.
+        """
         entry = self._kept.get(key)
         if (
             entry is None
@@ -244,11 +255,12 @@ class AnswerCache(Generic[S, T]):
         if isinstance(error, CallError) and error.status in _REFUSALS:
             if not isinstance(error, SharedRefusal):
                 self._away = False
-            # Drop the traceback, whose frames contain the subject.
+            # Cache a new error without the traceback, whose frames contain the subject.
             kept = CallError(error.status, error.message)
             life = lifetimes.error
             if isinstance(error, SharedRefusal):
-                # The shared store determines when the refusal ends.
+                # Use the refusal only for a short time, because the shared store
+                # determines when it ends.
                 life = min(life, PATIENCE)
             elif self._refusals is not None and life > 0:
                 self._refusals.add(key, kept, life)

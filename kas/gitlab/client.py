@@ -1,4 +1,4 @@
-"""Client of GitLab: of its internal API, and of its API for CI jobs."""
+"""Client of GitLab's internal API, and of GitLab's API for CI jobs."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ AUDIENCE = "gitlab"
 #: Lifetime of the token of one request, in seconds.
 TOKEN_LIFETIME = 30.0
 
-#: Maximum seconds until the whole response has arrived.
+#: Maximum seconds until the whole response to a request has arrived.
 TIMEOUT = 20.0
 
-#: Maximum bytes of a response.  The largest lists the agents of a CI job: 200 bytes
-#: each, and GitLab permits 500 per project.
+#: Maximum bytes of a response.  The largest response lists the agents of a CI job: 200
+#: bytes for each agent, and GitLab permits 500 agents per project.
 MAX_BODY = 1024 * 1024
 
-#: Maximum number of simultaneous requests, as in GitLab's own kas.
+#: Maximum number of simultaneous requests: the same as in GitLab's own kas.
 MAX_REQUESTS = 50
 
 #: Number of retries, and the seconds between them.
@@ -73,8 +73,8 @@ _USER_AGENT = f"gitlab-kas/{__version__}/txkas"
 _PREFIX = "/api/v4/internal/kubernetes/"
 _ALLOWED_AGENTS = "/api/v4/job/allowed_agents"
 
-#: Text of GitLab's 401 about the signature of kas instead of the agent's token
-#: (authenticate_gitlab_kas_request! in its lib/api).
+#: Text of a 401 response from GitLab that refuses the signature of kas, and not the
+#: agent's token (authenticate_gitlab_kas_request! in its lib/api).
 NOT_SIGNED = "KAS JWT authentication invalid"
 
 _MEANING = {
@@ -83,26 +83,27 @@ _MEANING = {
     404: Status.NOT_FOUND,
 }
 
-#: 400 means that the request does not name a user.
+#: Meaning of statuses for requests whose 400 means that the request does not name a
+#: user.
 _EXPLAINED = {**_MEANING, 400: Status.UNAUTHENTICATED}
 
-#: Seconds that a successful response proves that GitLab accepts this kas.  GitLab
-#: refuses every request of a kas with a wrong secret or clock, and such a kas must not
-#: make other kas refuse valid credentials.
+#: Seconds after a successful response during which it proves that GitLab accepts this
+#: kas.  GitLab refuses every request of a kas with a wrong secret or clock, and such a
+#: kas must not make other kas refuse valid credentials.
 PROVEN = 600.0
 
-#: GitLab's statuses for an invalid body.
+#: GitLab's statuses for an invalid request body.
 _UNPROCESSABLE = (400, 413, 422)
 
-#: Maximum characters of GitLab's reason of a refusal.
+#: Maximum characters of GitLab's reason for a refusal.
 MAX_REASON = 200
 
 _BROKEN = (
-    ConfigurationError,  # the file of CAs
+    ConfigurationError,  # The file of CAs is invalid.
     ConnectError,
     ConnectionClosed,
     DNSLookupError,
-    NegotiationError,  # by TLS, or by the proxy
+    NegotiationError,  # Raised by TLS, or by the proxy.
     RequestGenerationFailed,
     RequestTransmissionFailed,
     ResponseFailed,
@@ -113,8 +114,8 @@ _BROKEN = (
 
 class _TryAgain(Exception):
     """
-    Signal that GitLab may respond later; *pause* is the number of seconds that GitLab
-    requested, or 0.
+    Error for an attempt after which GitLab may respond later; *pause* is the number of
+    seconds that GitLab requested, or 0.
     """
 
     def __init__(self, reason: str, pause: float = 0.0) -> None:
@@ -125,9 +126,9 @@ class _TryAgain(Exception):
 @attrs.frozen
 class _Request:
     """
-    One request.
+    Request to GitLab, which may need several attempts.
 
-    :ivar name: the name in metrics.
+    :ivar name: the name of the request in metrics.
     """
 
     method: str
@@ -145,11 +146,11 @@ class GitLabClient:
     """
     Client of GitLab, which signs requests with the shared secret.
 
-    It follows no redirects and keeps no cookies.  All errors are a `CallError`: the
-    statuses 401, 403 and 404 become UNAUTHENTICATED, PERMISSION_DENIED and NOT_FOUND;
-    every other error is UNAVAILABLE, because it is unrelated to the subject.  A 401
-    about the signature of kas is also UNAVAILABLE: a wrong secret must not end every
-    tunnel.
+    The client follows no redirects and keeps no cookies.  All errors are a `CallError`:
+    the statuses 401, 403 and 404 become UNAUTHENTICATED, PERMISSION_DENIED and
+    NOT_FOUND; every other error is UNAVAILABLE, because it is unrelated to the subject.
+    A 401 about the signature of kas is also UNAVAILABLE: a wrong secret must not end
+    every tunnel.
 
     :param agent: sends the requests.
     :param now: returns the time of day, for tokens.
@@ -217,7 +218,10 @@ class GitLabClient:
         return await self._ask(request, retry)
 
     async def allowed_agents(self, job_token: str) -> dict[str, Any]:
-        """Return the agents of a CI job; GitLab only needs the job's own token."""
+        """
+        Return the agents that a CI job may use; this request needs only the job's own
+        token.
+        """
         request = _Request(
             "GET",
             "allowed_agents",
@@ -236,10 +240,11 @@ class GitLabClient:
         retry: bool = True,
     ) -> dict[str, Any]:
         """
-        Return GitLab's response to *body*, sent to *path*; empty without content.
+        Post *body* to *path*, and return GitLab's response; empty if the response has
+        no content.
 
-        :param explained: whether 400 is a refusal, too, with GitLab's explanation as
-            its message.
+        :param explained: whether the status 400 is a refusal, too; the message of the
+            error is then GitLab's explanation.
         :param retry: whether to retry if GitLab may respond later.
         """
         request = _Request(
@@ -261,8 +266,9 @@ class GitLabClient:
         agent_token: bytes,
     ) -> IResponse:
         """
-        Return GitLab's response to an agent's module, with any status; it does not
-        retry, and the caller handles timeouts.
+        Send the request of a module in agentk to GitLab, and return the response,
+        whatever its status.  The request is not retried, and the caller handles
+        timeouts.
 
         :param target: the path and query.
         """
@@ -319,8 +325,9 @@ class GitLabClient:
         """
         Make one attempt.
 
-        A sent request is completed even if no caller waits any more: GitLab does the
-        work anyway, and would get the request again if its response were dropped.
+        A request that was sent is completed even if no caller waits for it any more:
+        GitLab does the work anyway, and would receive the same request again if the
+        response were dropped.
         """
         result, left = await _to_its_end(self._send(request))
         try:
@@ -355,7 +362,7 @@ class GitLabClient:
             data=request.body,
             allow_redirects=False,
             unbuffered=True,
-            # treq needs it only for a timeout of its own.
+            # treq needs a reactor only for a timeout of its own.
             reactor=self._clock,
         ).addCallback(collect, MAX_BODY)
         return asking.addTimeout(TIMEOUT, self._clock, onTimeoutCancel=_too_late)
@@ -415,7 +422,9 @@ class GitLabClient:
 
 
 class Unprocessable(CallError):
-    """Error if GitLab does not accept the body, and never will."""
+    """
+    Error for a request whose body GitLab does not accept; a retry would fail, too.
+    """
 
 
 class _Url(EncodedURL):
@@ -429,7 +438,10 @@ class _Url(EncodedURL):
 
 
 async def _to_its_end(asking: Deferred[Any]) -> tuple[Any, bool]:
-    """Return the result, and whether the callers cancelled in the meantime."""
+    """
+    Return the result of *asking*, and whether the callers cancelled the request in the
+    meantime.
+    """
     left = False
     while True:
         over: Deferred[tuple[Any]] = Deferred()
@@ -450,7 +462,7 @@ def _tell(result: T, over: Deferred[tuple[T]]) -> T | None:
 
 
 def _too_late(result: object, seconds: float) -> Failure:
-    # The failure itself contains only that the request was cancelled.
+    # The failure itself says only that the request was cancelled.
     return Failure(TimeoutError(seconds))
 
 

@@ -1,4 +1,4 @@
-"""The common part of the authenticators of CI jobs and users."""
+"""Common part of the authenticators of CI jobs and users."""
 
 from __future__ import annotations
 
@@ -23,22 +23,26 @@ __all__ = ["EXTRA", "ONE_ANSWER", "CredentialAnswer", "GitLabCredentials", "key_
 #: Prefix of the additional attributes of a user that kas sends to the cluster.
 EXTRA = "agent.gitlab.com/"
 
-#: Characters of a response that count as one of `kas.gitlab.cache.MAX_ANSWERS`.
+#: Number of characters of a response that count as one of
+#: `kas.gitlab.cache.MAX_ANSWERS`.
 ONE_ANSWER = 600
 
 
 class CredentialAnswer(Protocol):
-    """GitLab's response about a credential."""
+    """Interface of GitLab's response about a credential."""
 
     @property
     def weight(self) -> int:
         """Share of the response in `kas.gitlab.cache.MAX_ANSWERS`."""
 
     def access(self, agent_id: str) -> Access | None:
-        """Return the credential's access to an agent; None if it has none."""
+        """
+        Return the credential's access to an agent; None if the credential has no
+        access.
+        """
 
     def problem(self, agent_id: str) -> str:
-        """Return why the credential has no access."""
+        """Return why the credential has no access to an agent."""
 
 
 S = TypeVar("S")
@@ -47,8 +51,8 @@ A = TypeVar("A", bound=CredentialAnswer)
 
 class GitLabCredentials(Generic[S, A]):
     """
-    Authenticator that asks GitLab about users' credentials, and again while they are in
-    use.
+    Authenticator that asks GitLab about users' credentials, and asks again while the
+    credentials are in use.
 
     Each kind of request to GitLab has a subclass.
 
@@ -58,7 +62,7 @@ class GitLabCredentials(Generic[S, A]):
 
     user_kinds: Sequence[str] = ()
     agent_prefixes = ()
-    #: Message for a client that does not name an agent by its id.
+    #: Message for a client that names an agent in another way than by its id.
     naming = "agents of GitLab must be named by their id"
 
     def __init__(
@@ -88,7 +92,10 @@ class GitLabCredentials(Generic[S, A]):
         raise NotImplementedError
 
     def subject(self, agent: str, token: str) -> tuple[bytes, S]:
-        """Return the key of the response, and the subject of the request to GitLab."""
+        """
+        Return the key of a response in the cache, and the subject of the request to
+        GitLab.
+        """
         raise NotImplementedError
 
     def authenticate_agent(self, token: bytes) -> AgentIdentity:
@@ -118,7 +125,7 @@ class GitLabCredentials(Generic[S, A]):
 
 
 def key_of(text: str) -> bytes:
-    """Return a key that does not reveal the secret in *text*."""
+    """Return a key for the cache that does not reveal the secret in *text*."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -128,7 +135,7 @@ def _access_of(agent: str, answer: CredentialAnswer) -> Access | None:
 
 def _as_answered(failure: Failure) -> NoReturn:
     """
-    Convert the error to INTERNAL, because GitLab's own kas also responds with 500 if
+    Convert UNAVAILABLE to INTERNAL, because GitLab's own kas also responds with 500 if
     GitLab does not respond.
     """
     error = failure.value

@@ -1,9 +1,9 @@
 """
 Authenticator for CI jobs of GitLab: ``ci:<agent id>:<CI_JOB_TOKEN>``.
 
-GitLab determines the agents that a job may use, and the user in the cluster, by
-``ci_access`` in the configuration of each agent: its projects and groups, environments,
-protected branches.
+GitLab determines the agents that a job may use, and the job's user in the cluster, from
+``ci_access`` in the configuration of each agent: from the projects and groups,
+environments and protected branches there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Environment:
 
 @attrs.frozen
 class _Job:
-    """The identity of a job for the API server."""
+    """Identity of a CI job, for its user in the cluster."""
 
     id: int
     pipeline_id: int
@@ -55,14 +55,14 @@ class _Job:
 
 @attrs.frozen
 class _Allowed:
-    """An agent that a job may use."""
+    """Agent that a job may use, with the job's permissions there."""
 
     config_project_id: int
-    #: Whether the job acts as itself; otherwise as *impersonation*, or with the agent's
-    #: permissions.
+    #: Whether the job acts as itself; otherwise the job acts as *impersonation*, or
+    #: with the agent's permissions.
     as_job: bool
     impersonation: Impersonation | None
-    #: Reason why the agent cannot be used; empty if it can.
+    #: Reason why the agent cannot be used; empty if it can be used.
     problem: str = ""
 
 
@@ -74,12 +74,12 @@ class _Answer:
     token_id: str
     allowed: dict[str, _Allowed]
     weight: int
-    #: Accesses by agent, created when first requested, because every request needs its
-    #: access.
+    #: Accesses by agent, created when first requested, and reused, because every
+    #: request needs the access.
     accesses: dict[str, Access] = attrs.field(factory=dict)
 
     def access(self, agent_id: str) -> Access | None:
-        """Return the job's access to an agent; None if it has none."""
+        """Return the job's access to an agent; None if the job has no access."""
         access = self.accesses.get(agent_id)
         if access is None:
             allowed = self.allowed.get(agent_id)
@@ -114,7 +114,8 @@ class GitLabJobs(GitLabCredentials[str, _Answer]):
 
     def subject(self, agent: str, token: str) -> tuple[bytes, str]:
         """
-        Return the key and the subject of a request; one response contains all agents.
+        Return the key and the subject of a request; a single response contains all
+        agents of the job.
         """
         return key_of(token), token
 
@@ -162,12 +163,12 @@ def _of_job(job: _Job, agent_id: str, config_project_id: int) -> Impersonation:
     )
 
 
-# Parsing of GitLab's responses.
+# Functions that parse GitLab's responses.
 
 
 def _read(raw: dict[str, Any], token_id: str) -> _Answer:
     """
-    Return a checked response.
+    Parse and check a response.
 
     :raises CallError: UNAVAILABLE if the response is malformed.
     """
@@ -210,12 +211,14 @@ def _read_allowed(said: JsonObject) -> tuple[str, _Allowed]:
         try:
             impersonation = _impersonate(access_as.object("impersonate"))
         except CallError:
-            # A problem of one agent does not affect the others.
+            # Record the problem, so that a problem of one agent does not affect the
+            # others.
             problem = (
                 "kas does not understand 'impersonate' in the agent's configuration"
             )
     else:
-        # Treating an unknown kind as the default would grant the agent's permissions.
+        # Refuse an unknown kind: treating it as the default would grant the agent's
+        # permissions.
         problem = (
             "kas does not support the kind of access_as in the agent's configuration"
         )

@@ -1,4 +1,4 @@
-"""Checked reading of GitLab's responses: each member is checked before use."""
+"""Checked reading of GitLab's responses: each member is checked before it is used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MAX_ID", "JsonObject", "is_id"]
 
 T = TypeVar("T")
 
-#: Maximum id: ids are sent as int64.
+#: Maximum number of an id, because ids are sent as int64.
 MAX_ID = 2**63 - 1
 
 #: Maximum characters of a text that becomes part of a Kubernetes user.
@@ -20,9 +20,9 @@ MAX_TEXT = 1024
 
 class JsonObject:
     """
-    One object in a response.
+    One JSON object in a response, whose members are checked when they are read.
 
-    :param place: its place in the response, for messages.
+    :param place: the place of the object in the response, for error messages.
     """
 
     def __init__(self, raw: Any, place: str) -> None:
@@ -32,9 +32,9 @@ class JsonObject:
         self._raw: dict[str, Any] = raw
 
     def id(self, name: str) -> int:
-        """Return a number above 0."""
+        """Return a number greater than 0."""
         value = self._raw.get(name)
-        # The type is compared because True is a number in Python.
+        # Compare the type, because True is a number in Python.
         if type(value) is not int or not 0 < value <= MAX_ID:
             self._unreadable(name)
         return value
@@ -68,7 +68,7 @@ class JsonObject:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the members that are not null."""
+        """Names of the members whose value is not null."""
         return tuple(name for name, value in self._raw.items() if value is not None)
 
     def _list(self, name: str) -> list[Any]:

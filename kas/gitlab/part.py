@@ -37,7 +37,10 @@ __all__ = ["GitLabPart", "NoGitLab"]
 
 
 class NoGitLab(Part):
-    """kas without GitLab, which refuses the requests of agents to GitLab."""
+    """
+    Replacement for `GitLabPart` in a kas without GitLab, which refuses agents' requests
+    to GitLab.
+    """
 
     name = "gitlab"
     usage = None
@@ -54,7 +57,8 @@ class GitLabPart(Part):
     GitLab as the source of agents, jobs and users, in addition to the identity file.
 
     :param settings: the section ``gitlab``.
-    :param modules: may set the lifetimes of cached responses about users.
+    :param modules: the modules, which may set the lifetimes of cached responses about
+        users.
     :param credential_of: returns the id of a connected agent's credential.
     :param redis: the Redis client of the directory; None if kas is alone and shares no
         refusals.
@@ -130,7 +134,7 @@ class GitLabPart(Part):
         in_use: Callable[[], set[str]],
     ) -> None:
         """
-        Check credentials of agents, jobs and users with GitLab.
+        Register the authenticators that ask GitLab about agents, jobs and users.
 
         :param agents_in_use: returns the ids of credentials of connected agents.
         :param in_use: returns the ids of users' credentials with open connections.
@@ -145,7 +149,8 @@ class GitLabPart(Part):
             error=caching.allowed_agent_cache_error_ttl,
             outage=caching.allowed_agent_cache_outage_ttl,
         )
-        # This request contains no signature of kas, only the job's own token.
+        # Treat every refusal as proven: this request contains only the job's own token,
+        # and no signature of kas.
         of_jobs = self._shared_refusals(lambda: True, "allowed_agents_errs")
         jobs = GitLabJobs(client, lifetimes, in_use, reactor, of_jobs)
         users = [
@@ -171,11 +176,14 @@ class GitLabPart(Part):
     def _shared_refusals(
         self, proven: Callable[[], bool], family: str
     ) -> Refusals | None:
-        """Return GitLab's refusals, shared by all kas; None if this kas is alone."""
+        """
+        Return the store of GitLab's refusals that all kas share; None if this kas runs
+        alone.
+        """
         settings = self._configuration.redis
         if self._redis is None or settings is None:
             return None
-        # Imported here, because it imports the reactor.
+        # Import the class here, because importing it installs a reactor.
         from kas.gitlab.refusals import SharedRefusals
 
         prefix, clock = settings.key_prefix, self._runtime.reactor
@@ -189,7 +197,7 @@ class GitLabPart(Part):
         return self._agents.renewal.subject(credential_id)
 
     async def start(self) -> None:
-        """Report usage and registrations from now on."""
+        """Start to report usage and registrations."""
         if self.usage is not None:
             self.usage.start()
         if self._registrations is not None:
@@ -207,7 +215,8 @@ class GitLabPart(Part):
 
 def _credential_caching(modules: Iterable[Prepared]) -> CredentialCaching:
     """
-    Return the lifetimes of cached credentials, from the module to which users connect.
+    Return the lifetimes of cached credentials, as set by the module for users'
+    connections.
     """
     for module in modules:
         if isinstance(module.configuration, CredentialCaching):

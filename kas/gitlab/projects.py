@@ -1,5 +1,5 @@
 """
-Projects of agents: the addresses of their repositories, and reports of their
+Projects of agents in GitLab: the addresses of their repositories, and posts of their
 configuration to GitLab.
 """
 
@@ -29,7 +29,8 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["AgentProjects"]
 
-#: Maximum number of agents with a known project: ten times the agents of a large kas.
+#: Maximum number of agents with a known project: ten times the number of agents of a
+#: large kas.
 MAX_PROJECTS = 100_000
 
 #: Seconds before kas posts a refused configuration to GitLab again: first and maximum
@@ -40,9 +41,9 @@ TELL_FIRST, TELL_MOST = 10.0, 600.0
 @implementer(IProjects)
 class AgentProjects:
     """
-    Information from ``agent_info`` besides the agent's identity.
+    Record of the agents' projects, from GitLab's responses to ``agent_info``.
 
-    :param client: None if there is no GitLab.
+    :param client: the client of GitLab; None if kas has no GitLab.
     :param jitter: returns a number between 0 and 1, for pauses.
     :param moved: called with the id of an agent whose repository has moved.
     """
@@ -61,9 +62,10 @@ class AgentProjects:
         self._jitter = jitter
         self._moved = moved
         self._known: Recent[str, AgentProject] = Recent(MAX_PROJECTS)
-        #: Last configuration of each agent that must be posted to GitLab.
+        #: Last configuration of each agent that still has to be posted to GitLab.
         self._untold: dict[str, Mapping[str, Any]] = {}
-        #: Running posts, each with the wait for its next attempt.
+        #: Running posts, by agent; each can be interrupted while it waits for its next
+        #: attempt.
         self._telling: dict[str, Interruptible] = {}
 
     def project(self, agent_id: str) -> AgentProject | None:
@@ -71,7 +73,10 @@ class AgentProjects:
         return self._known.get(agent_id)
 
     def update(self, agent_id: str, said: dict[str, Any]) -> None:
-        """Apply GitLab's response *said* for an agent; invalid parts are ignored."""
+        """
+        Record the project in GitLab's response *said* about an agent; invalid parts are
+        ignored.
+        """
         try:
             project = _project(JsonObject(said, "agent_info"))
         except CallError as error:

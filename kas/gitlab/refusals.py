@@ -11,9 +11,9 @@ Key, below ``<key_prefix>:txkas1:``      Type  Content
 
 The content is GitLab's status, a blank, and the message. It expires with the refusal.
 The hash covers the whole credential (SHA-256, in bytes). GitLab's kas hashes only the
-first half, so that a mistyped token, or a CI job's signed token, is confused with
-others of the same beginning. So this kas uses other keys than GitLab's kas, whose keys
-are directly below the prefix.
+first half, so that it confuses a mistyped token, or a CI job's signed token, with other
+tokens that begin with the same characters. Therefore this kas does not use the keys of
+GitLab's kas, which are directly below the prefix.
 
 Importing this module installs a reactor, as importing `kas.redis` does.
 """
@@ -38,7 +38,7 @@ from tunnel.toolkit.texts import clean
 __all__ = ["SharedRefusals"]
 
 #: Timeout in seconds of a query to Redis for a refusal of another kas: an agent waits
-#: in the meantime, and the request can be sent to GitLab instead.
+#: during the query, and kas can send the request to GitLab instead.
 PATIENCE = 0.5
 
 #: Maximum characters of a refusal's message, and maximum bytes of a value that is read.
@@ -61,8 +61,8 @@ class SharedRefusals:
     While Redis is down, kas shares no refusals and does not wait for Redis.
 
     :param family: the prefix of the keys.
-    :param proven: returns whether a refusal by GitLab concerns the credential instead
-        of this kas.
+    :param proven: returns whether GitLab has accepted this kas, so that a refusal must
+        be about the credential.
     """
 
     _redis: RedisClient
@@ -72,7 +72,10 @@ class SharedRefusals:
     _proven: Callable[[], bool]
 
     async def find(self, key: bytes) -> CallError | None:
-        """Return the refusal that any kas received from GitLab."""
+        """
+        Return the refusal that any kas received from GitLab; None if no refusal is
+        known.
+        """
         asking: Deferred[bytes | None] = self._redis.call("GET", self._key(key))
         try:
             value = await asking.addTimeout(PATIENCE, self._clock)

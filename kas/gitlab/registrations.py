@@ -1,4 +1,4 @@
-"""Reports to GitLab about the agents that registered at this kas."""
+"""Reports to GitLab about the agents that have connected to this kas."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ __all__ = ["Registrations"]
 PATH, NAME = "agent_events", "register_agent_at_kas"
 
 #: Maximum number of events that wait for the next report, with 400 bytes each: the
-#: number of agents for which one kas is designed, which may arrive at once when another
-#: kas ends. Later events are dropped.
+#: number of agents for which one kas is designed, because all of them may connect at
+#: once when another kas ends.  Further events are dropped.
 MAX_EVENTS = 10_000
 
-#: Maximum number of events of one request, which take 400 KB.
+#: Maximum number of events in one request, which take 400 KB.
 MAX_SENT = 1_000
 
 #: Maximum number of events that are dropped from one report because GitLab refuses only
-#: them: finding each takes ten requests, which halve the report.
+#: these events.  Finding such an event takes ten requests, each with half of the events
+#: of the last one.
 MAX_DROPPED = 10
 
 
@@ -36,8 +37,8 @@ class Registrations:
     """
     Reporter of registrations, every *period* seconds, with one event for each process.
 
-    It sends refused reports later, and loses them when this process ends: GitLab uses
-    them only to count installations.
+    A report that GitLab refuses is sent again later.  Reports are lost when this
+    process ends, because GitLab uses them only to count installations.
 
     :param post: posts a body to a path of GitLab's internal API.
     """
@@ -105,13 +106,14 @@ class Registrations:
                         problem=str(error),
                     )
                 for key, event in zip(keys, events, strict=True):
-                    # Keep a newer event of the same process.
+                    # Keep the event if a newer event of the same process has replaced
+                    # it.
                     if self._events.get(key) is event:
                         del self._events[key]
             self._problem = ""
         except CallError as error:
             if error.status is Status.NOT_FOUND:
-                # GitLab before 16.8 has neither this path nor a use for these data.
+                # GitLab before 16.8 has neither this path nor a use for these events.
                 self._events.clear()
             elif str(error) != self._problem:
                 self._problem = str(error)

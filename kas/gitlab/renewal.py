@@ -1,4 +1,7 @@
-"""Repeated checks of credentials in use with GitLab, so that revoked ones end."""
+"""
+Repeated checks of credentials in use with GitLab, so that connections of revoked
+credentials end.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,17 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 #: Maximum number of credentials that are checked again at the same time: half of the
-#: permitted requests, and half a second's worth of them, so that a new agent does not
-#: wait for thousands of connected agents.
+#: permitted simultaneous requests, and the number of requests in half a second, so that
+#: a new agent does not have to wait for the checks of thousands of connected agents.
 MAX_RENEWING = 25
 
-#: Share of a response's lifetime after which it is requested again while its credential
-#: is in use; the rest is for this request and for earlier ones in the queue.
+#: Share of a response's lifetime after which kas requests it again while its credential
+#: is in use; the rest of the lifetime is for this request and for earlier requests in
+#: the queue.
 RENEW_AT = 0.8
 
-#: Interval between two searches for such responses, as a share of the lifetime.
+#: Interval between two searches for responses to request again, as a share of the
+#: lifetime.
 LOOK_EVERY = 0.05
 
 #: Seconds between two searches if responses have no lifetime.
@@ -46,18 +51,18 @@ class _Known(Generic[S, T]):
 
     key: bytes
     subject: S = attrs.field(repr=False)
-    #: Meaning of GitLab's response.
+    #: Meaning of GitLab's last response for the credential.
     meaning: object
     meaning_of: Callable[[T], object]
 
 
 class Renewal(Generic[S, T]):
     """
-    Supervisor that ends credentials with a changed meaning, or that are not valid any
-    more.
+    Supervisor that checks credentials in use again, and reports the credentials that
+    have become invalid or have changed their meaning.
 
-    This happens within the lifetime of GitLab's responses, but not while GitLab does
-    not respond.
+    A change is detected within the lifetime of GitLab's responses, but not while GitLab
+    does not respond.
 
     :param in_use: returns the ids of credentials with open connections.
     """
@@ -85,7 +90,7 @@ class Renewal(Generic[S, T]):
 
     def start(self) -> None:
         """Start the repeated checks of credentials in use."""
-        # If responses are not cached, each search requests all of them.
+        # If responses are not cached, each search requests all of them again.
         interval = max(1.0, self._lifetimes.success * LOOK_EVERY)
         if not self._lifetimes.success:
             interval = WITHOUT_LIFETIME
@@ -111,7 +116,8 @@ class Renewal(Generic[S, T]):
 
     def subject(self, credential_id: str) -> S | None:
         """
-        Return the subject for a request about a credential; None if it is unknown.
+        Return the subject for a request about a credential; None if the credential is
+        unknown.
         """
         known = self._known.get(credential_id)
         return None if known is None else known.subject
@@ -125,9 +131,9 @@ class Renewal(Generic[S, T]):
         meaning_of: Callable[[T], object],
     ) -> None:
         """
-        Watch a credential with open connections.
+        Check a credential repeatedly while it has open connections.
 
-        :param key: the key of the response, and *subject* the subject of its request.
+        :param key: the key of the response; *subject* is the subject of the request.
         :param meaning: the meaning of the current response for the credential.
         :param meaning_of: returns the meaning of a later response.
         """
@@ -148,7 +154,7 @@ class Renewal(Generic[S, T]):
         self._renew_due()
 
     def _look_at(self, credential_id: str, known: _Known[S, T], old: float) -> None:
-        # Another request may have completed in the meantime.
+        # Use a newer response if another request has completed in the meantime.
         kept = self._answers.kept(known.key)
         if kept is not None and known.meaning_of(kept) != known.meaning:
             self._end(credential_id)
@@ -157,7 +163,7 @@ class Renewal(Generic[S, T]):
 
     def _renew_due(self) -> None:
         if self._starting:
-            return  # one check ended as soon as it began: the loop below continues
+            return  # A check ended as soon as it began: the loop below continues.
         self._starting = True
         while self._due and len(self._renewing) < MAX_RENEWING:
             credential_id = self._due.popleft()

@@ -1,5 +1,5 @@
 """
-Usage reports to GitLab: each kas counts, and one of them sends.
+Usage reports to GitLab: every kas counts, and one kas sends the reports.
 
 Each kas writes its counts of a period to the shared store, as a separate batch.  Once
 in a period, one kas sends all batches, and deletes them after GitLab has accepted them.
@@ -30,33 +30,34 @@ __all__ = ["UsageReport", "used_via"]
 #: Path of GitLab's internal API.
 PATH = "usage_metrics"
 
-#: Maximum number of counted names, and of different ids of each name in one period;
-#: further names and ids are ignored.
+#: Maximum number of counted names, and maximum number of different ids of each name, in
+#: one period; further names and ids are ignored.
 MAX_NAMES = 100
 MAX_IDS = 10_000
 
-#: Maximum number of ids of one batch: each has at most 21 bytes, and a stored value may
-#: have 64 KiB.
+#: Maximum number of ids of one batch: an id takes at most 21 bytes, and a stored value
+#: may be at most 64 KiB long.
 MAX_BATCH_IDS = 2000
 
 #: Maximum number of batches in one request, which take about 1 MiB.
 MAX_SENT = 100
 
-#: Maximum number of batches that this kas keeps during an outage of the store: for one
-#: day.  Later counts stay in one batch until the store is available again.
+#: Maximum number of batches that this kas keeps during an outage of the store: the
+#: batches of one day.  Later counts stay in one batch until the store is available
+#: again.
 MAX_PENDING = 1440
 
-#: Seconds during which a batch that GitLab refuses is kept.
+#: Seconds during which kas keeps a batch that GitLab refuses.
 KEPT = 7 * 24 * 3600.0
 
-#: Maximum characters of a key of the store in a line of the log.
+#: Maximum characters of a key of the store in a log line.
 MAX_SHOWN = 200
 
-#: Share of a period in which no other kas sends.
+#: Share of a period during which no other kas sends after one kas has begun to send.
 SENDER = 0.9
 
 
-#: Counters, and ids by name.
+#: Type of a batch: counters by name, and ids by name.
 _Batch: TypeAlias = tuple[Mapping[str, int], Mapping[str, set[int]]]
 
 
@@ -94,7 +95,7 @@ class _Counts:
         }
 
     def batches(self) -> Iterator[bytes]:
-        """Yield the usage in parts that can be stored."""
+        """Yield the usage in batches that can be stored."""
         counters = dict(self.counters)
         for name, ids in self.unique.items():
             ordered = sorted(ids)
@@ -134,7 +135,7 @@ def _read(value: bytes) -> _Batch:
 
 def used_via(kind: str, user_id: int, agent_id: int) -> Usage:
     """
-    Return the usage that one request counts as.
+    Return the usage that is counted for one request.
 
     :param kind: the kind of credential: ``ci``, ``user`` or ``pat``.
     """
@@ -155,7 +156,7 @@ def used_via(kind: str, user_id: int, agent_id: int) -> Usage:
 
 class UsageReport:
     """
-    Counter of usage, which reports it every *period* seconds.
+    Counter of usage, which reports the counts every *period* seconds.
 
     :param post: posts a body to a path of GitLab's internal API.
     :param store: the store that all kas share.
@@ -177,7 +178,7 @@ class UsageReport:
         self._me = me
         self._period = period
         self._counts = _Counts()
-        #: Batches that may not be stored yet, with key and content.
+        #: Batches that are not known to be stored yet, with key and content.
         self._pending: deque[tuple[str, bytes]] = deque()
         self._number = 0
         self._problem = ""
@@ -196,7 +197,7 @@ class UsageReport:
         )
 
     async def stop(self) -> None:
-        """Stop reporting; counts are stored, so that another kas sends them."""
+        """Stop reporting; store the counts, so that another kas sends them."""
         if self._loop.running:
             self._loop.stop()
         try:
@@ -220,7 +221,7 @@ class UsageReport:
                 pass
             self._problem = ""
         except CallError as error:
-            # ABORTED: another kas sends in this period.
+            # ABORTED means that another kas sends in this period.
             if error.status is not Status.ABORTED:
                 self._failed("report", error)
         except Exception:
@@ -237,7 +238,8 @@ class UsageReport:
             try:
                 await self._store.set(key, batch, version=0, expires_after=KEPT)
             except CallError as error:
-                # ABORTED: an earlier attempt that seemed to fail has stored it.
+                # ABORTED means that an earlier attempt, which seemed to fail, has
+                # stored the batch.
                 if error.status is not Status.ABORTED:
                     raise
             self._pending.popleft()
@@ -260,7 +262,8 @@ class UsageReport:
             try:
                 together.merge(_read(stored.value))
             except ValueError as error:
-                # Delete the batch with the others, because it would stop all reports.
+                # Delete the invalid batch together with the others, because it would
+                # prevent all reports.
                 self._log.warn(
                     "ignoring invalid usage in the store at {key}: {problem}",
                     key=clean(key, MAX_SHOWN),

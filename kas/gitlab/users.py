@@ -2,9 +2,9 @@
 Authenticators of GitLab's users, by personal access token (``pat:<agent id>:<token>``)
 or by the session of their browser.
 
-GitLab determines whether users may use an agent, and their user in the cluster, by
-``user_access`` in the agent's configuration: its projects and groups, and the user's
-roles there.
+GitLab determines whether a user may use an agent, and which user in the cluster this
+is, from ``user_access`` in the agent's configuration: from the projects and groups
+there, and the user's roles in them.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["PERSONAL_ACCESS_TOKENS", "SESSIONS", "CredentialKind", "GitLabUsers"]
 
-#: Maximum characters of a token, or of a cookie with its CSRF token: browsers keep no
-#: cookie beyond 4096 bytes.
+#: Maximum characters of a token, or of a cookie with its CSRF token: browsers do not
+#: keep cookies of more than 4096 bytes.
 MAX_TOKEN = 8 * 1024
 
-#: Statuses that become 401, so that no client learns which agents exist.  kas reads
-#: GitLab's 400 as UNAUTHENTICATED: GitLab found no user.
+#: Statuses that become 401, so that no client learns which agents exist. kas treats
+#: GitLab's status 400 as UNAUTHENTICATED, because it means that GitLab found no user.
 _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 
 
 @attrs.frozen
 class CredentialKind:
     """
-    Kind of credential.
+    Kind of a user's credential for GitLab.
 
-    :ivar kind: its name in `IAuthenticator.user_kinds`.
-    :ivar access_type: its name at GitLab.
-    :ivar counted_as: its name in usage reports.
-    :ivar form: the format of access key and CSRF token in a credential.
+    :ivar kind: the name of the kind in `IAuthenticator.user_kinds`.
+    :ivar access_type: the name of the kind in GitLab's API.
+    :ivar counted_as: the name of the kind in usage reports.
+    :ivar form: the form of the credential in a request to GitLab: its access key and
+        CSRF token.
     """
 
     kind: str
@@ -90,11 +91,14 @@ class _Answer:
     weight: int
 
     def access(self, agent_id: str) -> Access:
-        """Return the access; the response is about this agent only."""
+        """
+        Return the access; *agent_id* is ignored, because the response is about one
+        agent.
+        """
         return self.opens
 
     def problem(self, agent_id: str) -> str:
-        """Return an empty text: a response always grants access."""
+        """Return an empty text, because a response always grants access."""
         return ""
 
 
@@ -104,7 +108,7 @@ class GitLabUsers(GitLabCredentials[_Asked, _Answer]):
     Authenticator that asks GitLab for a user's access to an agent
     (``authorize_proxy_user``).
 
-    :param credential: the kind of credential that it checks.
+    :param credential: the kind of credential that this authenticator checks.
     """
 
     def __init__(
@@ -122,7 +126,7 @@ class GitLabUsers(GitLabCredentials[_Asked, _Answer]):
 
     def subject(self, agent: str, token: str) -> tuple[bytes, _Asked]:
         """
-        Return the key and the subject of a request; a response is about one agent.
+        Return the key and the subject of a request; a response is about a single agent.
         """
         asked = _Asked(agent, token)
         return _key(asked), asked
@@ -156,10 +160,10 @@ def _key(asked: _Asked) -> bytes:
 
 def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _Answer:
     """
-    Return a checked response.
+    Parse and check a response.
 
-    :raises CallError: UNAVAILABLE if the response is malformed; PERMISSION_DENIED, kas
-        does not support the response.
+    :raises CallError: UNAVAILABLE if the response is malformed; PERMISSION_DENIED if
+        kas does not support the response.
     """
     said = JsonObject(raw, "authorize_proxy_user")
     agent = said.object("agent")
@@ -187,7 +191,8 @@ def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _An
             extra={EXTRA + name: (value,) for name, value in extra.items()},
         )
     elif names not in ((), ("agent",)):
-        # Treating an unknown kind as the default would grant the agent's permissions.
+        # Refuse an unknown kind: treating it as the default would grant the agent's
+        # permissions.
         text = "kas does not support access_as in the agent's configuration"
         raise CallError(Status.PERMISSION_DENIED, text)
     token_id = _key(asked).hex()[:8]

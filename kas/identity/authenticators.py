@@ -1,5 +1,5 @@
 """
-All authenticators of this kas, by the kind of credential that they check.
+Table of all authenticators of this kas, by the kind of credential that they check.
 
 A user's credential names its kind: ``<kind>:<agent>:<token>``. The token of an agent
 has a prefix for its kind.
@@ -27,28 +27,30 @@ from tunnel.toolkit.recent import Recent
 __all__ = ["Authenticators"]
 
 #: Maximum number of credentials, of all kinds, that are checked at the same time, if
-#: their results are not known at once.  Each holds a connection of a client without a
-#: verified credential.
+#: their results are not known at once.  Each check holds a connection of a client whose
+#: credential is not verified yet.
 MAX_CHECKS = 1_000
 
-#: Maximum seconds for one check: an agent that waits for WELCOME, or kubectl, must
-#: still receive the reason of a failure.
+#: Maximum seconds for one check: agents that wait for WELCOME, and kubectl, must still
+#: receive the reason of a failure.
 CHECK_TIMEOUT = 8.0
 
-#: Maximum number of refusals per minute for one address: 4 % of the maximum rate of
-#: requests to GitLab, and enough for an office whose tokens have expired overnight.
+#: Maximum number of refusals per minute for one address: this is 4 % of the maximum
+#: rate of requests to GitLab, and enough for an office whose tokens have expired
+#: overnight.
 FAILED_CHECKS_PER_MINUTE = 120
 
 #: Maximum number of remembered refused credentials, with 300 bytes each.  Their checks
-#: are counted separately from new ones: a client that repeats a bad credential does not
-#: use up the limit of other clients at the same address.
+#: are counted separately from checks of new credentials, so that a client that repeats
+#: a bad credential does not use up the limit of other clients at the same address.
 MAX_REFUSED = 10_000
 
 #: Maximum characters of a remembered refusal.
 MAX_REASON = 400
 
-#: Maximum number of remembered accepted credentials, with 150 bytes each: the limits of
-#: addresses do not apply to them.  A forgotten credential is checked like a new one.
+#: Maximum number of remembered accepted credentials, with 150 bytes each.  The limits
+#: of addresses do not apply to these credentials.  A forgotten credential is checked
+#: like a new credential.
 MAX_ACCEPTED = 20_000
 
 _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
@@ -57,7 +59,10 @@ _T = TypeVar("_T")
 
 
 class RunningCheck(Protocol):
-    """Background task that repeats the checks of accepted credentials."""
+    """
+    Interface of a task in the background that checks accepted credentials again and
+    again.
+    """
 
     def start(self) -> None:
         """Start the repeated checks."""
@@ -72,14 +77,17 @@ class RunningCheck(Protocol):
 @attrs.define(eq=False)
 class Authenticators:
     """
-    All authenticators; the first one also checks credentials without a kind.
+    Table of all authenticators; the first authenticator also checks credentials without
+    a kind.
 
-    A known result is returned at once, otherwise a Deferred, which fires within
-    `CHECK_TIMEOUT`; cancelling it cancels the check of the authenticator.
+    A known result is returned at once.  Otherwise a Deferred is returned, which fires
+    within `CHECK_TIMEOUT`; cancelling the Deferred cancels the check of the
+    authenticator.
 
     :param failed: limits the refusals of one address.  Known results and recently
         accepted credentials are exempt, so that other clients at the same address
-        cannot lock them out. A new credential waits for a moment if many were refused.
+        cannot lock out their owners.  A new credential waits for a moment if many
+        credentials of its address were refused.
     """
 
     _clock: IReactorTime
@@ -99,7 +107,7 @@ class Authenticators:
     _accepted: Recent[bytes, None] = attrs.field(
         factory=lambda: Recent(MAX_ACCEPTED), init=False
     )
-    #: Digests of refused credentials, and the refusals.
+    #: Digests of refused credentials, each with its refusal.
     _refused: Recent[bytes, CallError] = attrs.field(
         factory=lambda: Recent(MAX_REFUSED), init=False
     )
@@ -114,9 +122,9 @@ class Authenticators:
         """
         Register an authenticator; return a function that removes it.
 
-        :param token_prefix: credentials without a kind are checked by this
-            authenticator if they begin with it.
-        :raises ValueError: if another authenticator has one of its kinds.
+        :param token_prefix: this authenticator also checks credentials without a kind
+            that begin with this prefix.
+        :raises ValueError: if another authenticator already has one of its kinds.
         """
         kinds, prefixes = authenticator.user_kinds, authenticator.agent_prefixes
         taken = [f"{kind!r}" for kind in kinds if kind in self._users]
@@ -140,7 +148,10 @@ class Authenticators:
         return remove
 
     def run(self, check: RunningCheck) -> None:
-        """Start and stop *check* with this object, and report its revocations."""
+        """
+        Start and stop *check* together with this object, and report the revocations
+        that it finds.
+        """
         self._running.append(check)
 
     def start(self, revoked: Callable[[str], object]) -> None:
@@ -175,7 +186,7 @@ class Authenticators:
         """
         See `IAuthenticator.authorize_user`.
 
-        :param kind: empty if the credential names none.
+        :param kind: empty if the credential does not name a kind.
         :param peer: the client's connection.
         """
         authenticator = self._users.get(kind)
@@ -260,7 +271,7 @@ class Authenticators:
         answer.cancel()
 
     def _not_needed(self, failure: Failure) -> None:
-        # The client's refusal contains the reason of the cancellation.
+        # Ignore cancelled checks: the client's refusal contains the reason.
         if failure.check(CallError, CancelledError) is None:
             self._log.failure("an authenticator failed", failure)
 
@@ -268,10 +279,10 @@ class Authenticators:
         self, result: _T | Failure, counted: list[Asker], digest: bytes
     ) -> _T | Failure:
         """
-        Remember the end of a check.
+        Record the result of a check, and return it.
 
-        :param counted: the client, if the check counts for its address; empty if it
-            does not count, or if its turn did not come.
+        :param counted: the client, if the check counts for its address; empty if the
+            check does not count, or was not made.
         """
         self.checks -= 1
         self._remember(result, digest)
@@ -301,7 +312,8 @@ def _no_turn(refusal: CallError | None) -> CallError:
     """
     Return the error for a credential that is not checked now.
 
-    :param refusal: the result of its last check.
+    :param refusal: the refusal of the credential in its last check; None if it was not
+        checked.
     """
     if refusal is not None:
         return CallError(refusal.status, refusal.message)
@@ -322,7 +334,7 @@ def _counts_as_failed(result: object) -> bool:
     error = result.value
     if isinstance(error, CallError):
         return error.status in _REFUSED
-    # If a client disconnects early, the request may already have been sent.
+    # A cancelled check counts, because its request may already have been sent.
     return isinstance(error, CancelledError)
 
 

@@ -1,14 +1,15 @@
 """
 Limits on refused credentials from one address, and a fair queue for the next checks.
 
-If too many checks of an address failed, further ones wait in a short queue. It is fair:
-the connection with the fewest checks comes first, and then the credential that has been
-requested for the longest time, including its earlier requests. Every second turn goes
-to that credential on any connection, because a proxy mixes clients on its connections.
-If the queue is full, a new request replaces the last one. So invented credentials delay
-a good credential by only a few seconds if its client retries, however many there are,
-unless they arrive on many connections and are also repeated within
-`REMEMBERED_SECONDS`.
+If too many checks of an address failed, further checks wait in a short queue. The queue
+is fair: the connection with the fewest checks comes first; among connections with the
+same number of checks, the credential that has been requested for the longest time comes
+first, including its earlier requests. Every second turn goes to the credential that has
+been requested for the longest time on any connection, because a proxy mixes clients on
+its connections. If the queue is full, a new request replaces the last one. Therefore
+any number of invented credentials delays a good credential by only a few seconds if its
+client retries, unless the invented credentials arrive on many connections and are also
+repeated within `REMEMBERED_SECONDS`.
 """
 
 from __future__ import annotations
@@ -28,37 +29,40 @@ from tunnel.toolkit.token_bucket import TokenBucket
 __all__ = ["Asker", "CheckTurn", "FailedChecks", "NoTurn"]
 
 #: Maximum number of addresses that are counted at the same time, with 150 bytes each;
-#: beyond it kas forgets the oldest address, which can only permit a check.
+#: if there are more, kas forgets the oldest address, which at worst permits a check.
 MAX_ADDRESSES = 10_000
 
-#: Maximum seconds for which a check waits if too many failed, so that a good credential
-#: is not refused because of a short burst of bad ones.
+#: Maximum seconds for which a check waits if too many checks failed, so that a good
+#: credential is not refused because of a short burst of bad credentials.
 MAX_WAIT = 4.0
 
 #: Maximum number of credentials whose first request is remembered, and of connections
 #: whose checks are counted, for all addresses.  A flood of 500 invented tokens per
-#: second displaces those without a request in the last 40 seconds.  200 bytes each.
+#: second displaces credentials without a request in the last 40 seconds.  Each entry
+#: takes 200 bytes.
 MAX_REMEMBERED = 20_000
 
 #: Seconds without a request after which a credential or connection counts as new again:
-#: agentk pauses for at most 30, and another connection may get the same port.  Invented
-#: tokens have to be sent again in that time to stay ahead of others.
+#: agentk pauses for at most 30 seconds, and another connection may get the same port.
+#: Invented tokens have to be sent again within this time to stay ahead of other tokens.
 REMEMBERED_SECONDS = 40.0
 
 _K = TypeVar("_K")
 
 
 class NoTurn(Exception):
-    """Error for a credential that is not checked now because others come first."""
+    """
+    Error for a credential that is not checked now because other credentials come first.
+    """
 
 
 class Asker(NamedTuple):
     """
-    Client with a credential.
+    Identity of a client that requests the check of a credential.
 
     :ivar address: see `peer_network`.
-    :ivar port: the port of its connection; 0 if unknown.
-    :ivar digest: the digest of its credential.
+    :ivar port: the port of the client's connection; 0 if unknown.
+    :ivar digest: the digest of the client's credential.
     """
 
     address: str
@@ -84,10 +88,10 @@ class _Seen:
 @attrs.define(eq=False)
 class CheckTurn:
     """
-    Place of a check in the queue of its address.
+    Place of a check in the queue of its client's address.
 
-    :ivar begins: fires when the check may begin; fails with `NoTurn`.  Cancelling it
-        removes the check from the queue.
+    :ivar begins: fires when the check may begin; fails with `NoTurn`.  Cancelling this
+        Deferred removes the check from the queue.
     """
 
     asker: Asker
@@ -97,7 +101,7 @@ class CheckTurn:
 
 @attrs.define(eq=False)
 class _Queue:
-    """Waiting checks of one address."""
+    """Queue of the checks of one address that wait."""
 
     turns: list[CheckTurn] = attrs.field(factory=list)
     call: IDelayedCall | None = None
@@ -107,11 +111,12 @@ class _Queue:
 
 class FailedChecks:
     """
-    Token buckets that count, for each address, the checks that were refused, cancelled
-    by the client, or are still running.
+    Limiter with a token bucket for each address, which counts the checks that were
+    refused, that the client cancelled, or that are still running.
 
-    Checks that are accepted or fail without a result cost nothing: a flood of invented
-    tokens uses up the limit of its own address, not the time of the server.
+    Checks whose credential is accepted, and checks that fail without a result, do not
+    count.  A flood of invented tokens uses up the limit of its own address, and not the
+    time of the server.
 
     :param per_minute: the number of checks that may fail, at once or over a minute.
     """
@@ -119,16 +124,16 @@ class FailedChecks:
     def __init__(self, per_minute: int, clock: IReactorTime) -> None:
         self._size = per_minute
         self._clock = clock
-        #: Notifies other workers of this kas of checks that began (1) or succeeded
-        #: (-1); None without other workers.
+        #: Callback that notifies other workers of this kas of checks that began (1) or
+        #: succeeded (-1); None without other workers.
         self.tell: Callable[[str, int], None] | None = None
         self._buckets: Recent[str, TokenBucket] = Recent(MAX_ADDRESSES)
-        #: Queues of addresses with waiting checks; `Authenticators` limits their
-        #: number.
+        #: Queues of addresses with waiting checks; `Authenticators` limits the number
+        #: of waiting checks.
         self._queues: dict[str, _Queue] = {}
         self._credentials: Recent[tuple[str, bytes], _Seen] = Recent(MAX_REMEMBERED)
         self._connections: Recent[tuple[str, int], _Seen] = Recent(MAX_REMEMBERED)
-        # Length of the longest queue whose last check begins within `MAX_WAIT`.
+        # Maximum length of a queue, so that its last check begins within `MAX_WAIT`.
         self._longest = int(MAX_WAIT * per_minute / 60)
 
     def __len__(self) -> int:
@@ -136,10 +141,10 @@ class FailedChecks:
 
     def begin(self, asker: Asker) -> CheckTurn | None:
         """
-        Count a check that begins.
+        Count a check that a client requests.
 
-        :returns: the place of the check in the queue; None if it begins now.
-        :raises NoTurn: if too many checks failed, and others come first.
+        :returns: the place of the check in the queue; None if the check begins now.
+        :raises NoTurn: if too many checks failed, and other checks come first.
         """
         now = self._clock.seconds()
         address = asker.address
@@ -152,7 +157,8 @@ class FailedChecks:
         turns = [] if queue is None else queue.turns
         if len(turns) >= self._longest:
             ranks = self._ranks([*(turn.asker for turn in turns), asker])
-            # The credential with the oldest request stays if there is room for two.
+            # Keep the credential with the oldest request if the queue has room for two
+            # checks.
             oldest = min(ranks, key=_age) if len(turns) > 1 else None
             last = ranks.index(max(one for one in ranks if one is not oldest))
             if last == len(turns):
@@ -164,7 +170,7 @@ class FailedChecks:
         self._look_later(address, queue)
         return turn
 
-    # The queue.
+    # Methods that manage the queue.
 
     def _ask(self, asker: Asker, now: float) -> None:
         """Record a request of a client."""
@@ -173,7 +179,9 @@ class FailedChecks:
         _note(self._connections, (address, port), now)
 
     def _ranks(self, askers: list[Asker]) -> list[tuple[int, float, int]]:
-        """Return the keys that sort the queue; the smallest is first."""
+        """
+        Return the keys that sort the queue; the check with the smallest key is first.
+        """
         ahead: Counter[int] = Counter()
         ranks = []
         for place, (address, port, digest) in enumerate(askers):
@@ -186,7 +194,7 @@ class FailedChecks:
         return ranks
 
     def _begun(self, asker: Asker) -> None:
-        """Record that the check of a client begins."""
+        """Record that the check of a client's credential begins."""
         address, port, digest = asker
         # The next request of the credential counts as new.
         self._credentials.pop((address, digest), None)
@@ -239,7 +247,7 @@ class FailedChecks:
             self._look_later(address, queue)
 
     def count(self, address: str, amount: int) -> None:
-        """Count another worker's failed checks."""
+        """Count failed checks of another worker."""
         if amount > 0:
             self._begin(address)
         else:
@@ -257,7 +265,7 @@ class FailedChecks:
         return bucket
 
     def succeeded(self, asker: Asker) -> None:
-        """Note that a check that began did not fail."""
+        """Record that a check that began did not fail."""
         address = asker.address
         connection = self._connections.get((address, asker.port))
         if connection is not None and connection.checks:
@@ -274,7 +282,7 @@ class FailedChecks:
                 del self._buckets[address]
         queue = self._queues.get(address)
         if queue is not None and queue.call is not None:
-            # The next turn comes earlier now.
+            # Schedule the next turn again, because it comes earlier now.
             cancel_call(queue.call)
             queue.call = None
             self._look_later(address, queue)

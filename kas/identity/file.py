@@ -1,9 +1,9 @@
 """
 The identity file: agents and users, and the format of the file.
 
-It contains tokens only as SHA-256.  A token has 256 random bits and cannot be guessed,
-so a slow hash, which protects short passwords, would only cost time. The file is JSON
-because only programs write it.
+The file contains only the SHA-256 of each token.  A token has 256 random bits and
+cannot be guessed, so a slow hash, which would protect short passwords, would only cost
+time.  The file is JSON because only programs write it.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ __all__ = [
 ]
 
 FILE_NAME = "identity.json"
-#: Name of the file with the content before the last change.
+#: Name of the file that contains the content before the last change.
 BACKUP_NAME = "identity.json.bak"
-#: Number of the format; a newer format has another number, which an older kas refuses.
+#: Number of the file's format; an older kas refuses a newer format, which has another
+#: number.
 VERSION = 1
-#: Value of a user's agents that includes every agent, even future ones.
+#: Value of a user's agents that means every agent, including future agents.
 ALL_AGENTS = "*"
 
 #: Prefix of the names of Kubernetes' own users and groups.
 SYSTEM = "system:"
 
-#: Maximum id of a project: ids are sent as int64.
+#: Maximum id of a project, because ids are sent as int64.
 MAX_PROJECT_ID = 2**63 - 1
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -59,9 +60,9 @@ T = TypeVar("T")
 class Token:
     """Stored part of a token: enough to recognize the token, but not to recreate it."""
 
-    #: Public part of the token, by which the entry is found.
+    #: Public part of the token, for finding its entry.
     id: str
-    #: Digest of the whole token, in hexadecimal.
+    #: SHA-256 of the whole token, in hexadecimal.
     sha256: str = attrs.field(repr=False)
     created_at: datetime
     expires_at: datetime | None = None
@@ -73,14 +74,14 @@ class Token:
 
 @attrs.frozen
 class Agent:
-    """One cluster that may connect."""
+    """Cluster that may connect as an agent."""
 
     id: str
     name: str
     created_at: datetime
     tokens: tuple[Token, ...] = ()
     revoked_at: datetime | None = None
-    #: Project of the agent; 0 for none.
+    #: Id of the agent's project; 0 without a project.
     project_id: int = 0
 
 
@@ -89,11 +90,11 @@ class User:
     """User or program that may access agents."""
 
     name: str
-    #: Names of agents, or only `ALL_AGENTS`.
+    #: Names of the agents that the user may access, or only `ALL_AGENTS`.
     agents: tuple[str, ...]
     token: Token
     created_at: datetime
-    #: Kubernetes identity; None to act as agentk's own account.
+    #: Kubernetes user that is impersonated; None to act as agentk's own account.
     impersonation: Impersonation | None = None
     revoked_at: datetime | None = None
     #: Whether the user may only read, even if the cluster would allow more.
@@ -104,7 +105,7 @@ class User:
 
 @attrs.frozen
 class Identities:
-    """Content of the file."""
+    """Content of the identity file."""
 
     agents: tuple[Agent, ...] = ()
     users: tuple[User, ...] = ()
@@ -113,7 +114,8 @@ class Identities:
     next_agent_id: int = 1
 
 
-#: Text around the agents and the users, which have one line each.
+#: Pattern for the text around the lines of agents and users; each agent and user has
+#: its own line.
 _HEAD = re.compile(
     rb'\{\n "version": (0|[1-9][0-9]{0,8}),\n'
     rb' "next_agent_id": (0|[1-9][0-9]{0,18}),\n "agents": \[\n'
@@ -131,8 +133,8 @@ def parse(data: bytes, file: str) -> Identities:
     """
     Parse a file that `dump` or an older kas wrote.
 
-    :raises ConfigurationError: if the file is invalid; the text never quotes the
-        content.
+    :raises ConfigurationError: if the file is invalid; the text of the error never
+        quotes the content.
     """
     return IdentityReader().parse(data, file)
 
@@ -141,7 +143,8 @@ class IdentityReader:
     """
     Reader and writer of the file, which is fast if few of many lines change.
 
-    It does not parse an unchanged line again, and returns the same object for it.
+    The reader does not parse an unchanged line again, and returns the same object for
+    this line.
     """
 
     def __init__(self) -> None:
@@ -152,7 +155,7 @@ class IdentityReader:
         """
         See `dump`.
 
-        :raises ValueError: if `parse` would read another content.
+        :raises ValueError: if `parse` would return other identities.
         """
         _check(identities)
         agents, users = identities.agents, identities.users
@@ -171,7 +174,7 @@ class IdentityReader:
             identities = self._of_lines(data) or _of_json(data)
             _check(identities)
         except (ValueError, RecursionError) as error:
-            # A JSONDecodeError includes line and column
+            # A JSONDecodeError contains line and column.
             message = f"{file} is not a valid identity file: {error}; {_backup(file)}"
             raise ConfigurationError([message]) from None
         return identities
@@ -192,7 +195,7 @@ class IdentityReader:
             text = data[between + len(_BETWEEN) : -len(_TAIL)]
             users = _entries(text, self._users, _user_of_line)
         except (ValueError, RecursionError):
-            # The general parser reports the error with its position in the file.
+            # Let the general parser report the error with its position in the file.
             return None
         self._agents, self._users = agents, users
         return Identities(tuple(agents.values()), tuple(users.values()), int(head[2]))
@@ -201,7 +204,7 @@ class IdentityReader:
 def _entries(
     text: bytes, before: Mapping[bytes, T], of_line: Callable[[bytes], T]
 ) -> dict[bytes, T]:
-    """Return the member on each line, in order."""
+    """Return the members in *text*, by their lines, in order."""
     lines = text.split(b",\n") if text else []
     found = {line: before.get(line) or of_line(line) for line in lines}
     if len(found) < len(lines):
@@ -231,7 +234,8 @@ def _lines(
     return b",\n".join([known.get(id(one)) or new(one) for one in members])
 
 
-#: Agent with one token, as `dump` writes it: nearly all agents have this form.
+#: Pattern for an agent with one token, as `dump` writes it; nearly all agents have this
+#: form.
 _USUAL_AGENT = re.compile(
     r'  \{"id": "([1-9][0-9]{0,17})", "name": "([a-z0-9-]+)", '
     r'"created_at": "([0-9T:.-]+\+00:00)", "revoked_at": null, '
@@ -247,7 +251,7 @@ def _agent_of_line(line: bytes) -> Agent:
         return _of_line(text, _parse_agent)
     number, name, created, token_id, sha256, token_created = usual.groups()
     since = datetime.fromisoformat(created)
-    # The first token of an agent is created together with the agent.
+    # Omit the time of a token that was created together with its agent.
     token_since = (
         since if token_created == created else datetime.fromisoformat(token_created)
     )
@@ -336,7 +340,10 @@ def _of_json(data: bytes) -> Identities:
 
 
 def _backup(file: str) -> str:
-    """Name the backup that can replace an unusable file."""
+    """
+    Return the end of an error message: the name of the backup that can replace the
+    file.
+    """
     path = Path(file).with_name(BACKUP_NAME)
     try:
         written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
@@ -364,7 +371,9 @@ def _once(what: str, values: list[str]) -> None:
 
 
 class _Object:
-    """JSON object whose members must all be consumed."""
+    """
+    JSON object all of whose members must be read, so that unknown members are errors.
+    """
 
     def __init__(self, raw: object, path: str) -> None:
         if not isinstance(raw, dict):
@@ -375,7 +384,7 @@ class _Object:
 
     def take(self, key: str, kind: type[T]) -> T:
         value = self._raw.get(key)
-        # In Python, but not in JSON, bool is an int.
+        # Compare the type, because bool is an int in Python, but not in JSON.
         if not isinstance(value, kind) or (kind is int and value is True):
             raise ValueError(f"{self._path}{key} is not of type {kind.__name__}")
         self._left.discard(key)
@@ -468,7 +477,7 @@ def _parse_access(raw: _Object) -> tuple[Impersonation | None, bool, bool]:
         if raw.take("as_agent", bool) is not True:
             raise ValueError("as_agent can only be true")
         return None, read_only, secrets
-    # Without a name, the API server would treat the request as agentk's own.
+    # Require a name: otherwise, the API server would treat the request as agentk's own.
     who = Impersonation(
         username=raw.matching("user", re.compile(r".+")), groups=raw.texts("groups")
     )

@@ -1,9 +1,9 @@
 """
 Authenticator for a kas without GitLab, whose agents and users are in a file.
 
-It follows the identity file in the state directory, which `kasctl` changes.  When a
-credential is revoked, all its tunnels and requests must end: their owners subscribe to
-`FileAuthenticator.on_revoked`.
+The authenticator follows the identity file in the state directory, which `kasctl`
+changes.  When a credential is revoked, all its tunnels and requests must end; therefore
+the owners of tunnels and requests subscribe to `FileAuthenticator.on_revoked`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ from tunnel.toolkit.for_each import for_each
 
 __all__ = ["POLL_INTERVAL", "FileAuthenticator"]
 
-#: Seconds between two checks of the file: a revocation must take effect within two.
+#: Seconds between two checks of the file: a revocation must take effect within two
+#: seconds.
 POLL_INTERVAL = 1.0
 
-#: Size in bytes above which a thread reads the file: three thousand agents, which take
-#: some hundredths of a second.
+#: Size in bytes above which a thread reads the file: a file with three thousand agents,
+#: which takes some hundredths of a second to read.
 LARGE = 1024 * 1024
 
 #: Maximum number of cached results for one user: if another authenticator knows the
@@ -53,7 +54,7 @@ MAX_KNOWN_ANSWERS = 1_000
 
 _NEVER = float("inf")
 
-#: Errors that leave the previous content in effect.
+#: Errors after which the previous content of the file remains in effect.
 _UNUSABLE = (ConfigurationError, FileNotFoundError)
 
 _AGENT_ID = re.compile("[1-9][0-9]{0,18}")
@@ -79,7 +80,7 @@ class _AgentToken:
         return self.identity.credential_id
 
     def still(self, later: object) -> bool:
-        """Return whether the credential still has the same meaning in *later*."""
+        """Return whether the credential has the same meaning in the entry *later*."""
         return isinstance(later, _AgentToken) and self.identity == later.identity
 
 
@@ -87,11 +88,12 @@ class _AgentToken:
 class _UserToken:
     digest: bytes = attrs.field(repr=False)
     user: User
-    #: Agents that the user may access; None for all.
+    #: Agents that the user may access; None for all agents.
     agents: frozenset[str] | None
     expires_at: float
-    #: Earlier results by the named agent, because every request needs one.  They are
-    #: part of the index, so they are never older than the file.
+    #: Earlier results by the agent that the client named, because every request needs a
+    #: result.  The results are part of the index, so that they are never older than the
+    #: file.
     answers: dict[str, Access] = attrs.field(factory=dict, repr=False, eq=False)
 
     @property
@@ -100,8 +102,8 @@ class _UserToken:
 
     def still(self, later: object) -> bool:
         """
-        Return whether the credential still has the same meaning in *later*; additional
-        agents do not matter.
+        Return whether the credential has the same meaning in the entry *later*; agents
+        that were added are ignored.
         """
         if not isinstance(later, _UserToken):
             return False
@@ -132,9 +134,10 @@ class _Index:
 
     agent_tokens: Mapping[bytes, _AgentToken]
     user_tokens: Mapping[bytes, _UserToken]
-    #: Agents by name and by id, which never collide, because a name is never a number.
+    #: Agents by name and by id; names and ids never collide, because a name is never a
+    #: number.
     agents: Mapping[str, Agent]
-    #: Tokens with an expiry.
+    #: Entries of tokens that expire.
     expiring: Sequence[_AgentToken | _UserToken]
 
     @classmethod
@@ -142,7 +145,7 @@ class _Index:
         """
         Build the index.
 
-        :param before: the index of the previous content.  Most of it is reused.
+        :param before: the index of the previous content, which is mostly reused.
         """
         agents: dict[str, Agent] = {}
         agent_tokens: dict[bytes, _AgentToken] = {}
@@ -184,8 +187,8 @@ class _Index:
 
     def ended(self, later: _Index, then: float, now: float) -> list[str]:
         """
-        Return the credentials that were valid *then* and are invalid *now*, or have
-        another meaning.
+        Return the ids of credentials that were valid at the time *then*, and at the
+        time *now* are invalid or have another meaning.
 
         :param later: the index that is in effect now.
         """
@@ -209,7 +212,9 @@ class _Index:
         return list(ended)
 
     def next_expiry(self, now: float) -> float:
-        """Return the time when the next credential expires."""
+        """
+        Return the time when the next credential expires; infinite if none expires.
+        """
         times = (entry.expires_at for entry in self.expiring)
         return min((time for time in times if time > now), default=_NEVER)
 
@@ -238,7 +243,8 @@ def _kind(token: bytes) -> str:
     return "" if parts is None else parts[0]
 
 
-# Messages for clients with the correct token; others do not learn that it expired.
+# Messages that only clients with the correct token receive, so that no other client
+# learns that the token has expired.
 
 
 def _expired_agent(entry: _AgentToken) -> str:
@@ -267,12 +273,12 @@ class FileAuthenticator:
     """
     Authenticator that checks tokens against the identity file, and follows the file.
 
-    It returns each result at once, except for a token that may be in a large file that
+    Each result is returned at once, except for a token that may be in a large file that
     has just changed.
 
-    :param elsewhere: whether another authenticator knows the agents.  If so, the file's
-        agents are ignored, because their ids are numbers, too; its users may name any
-        agent by id if they have access to all.
+    :param elsewhere: whether another authenticator knows the agents.  If so, the agents
+        in the file are ignored, because their ids are numbers, too; users in the file
+        with access to all agents may name any agent by its id.
     """
 
     user_kinds = ("user",)
@@ -292,10 +298,12 @@ class FileAuthenticator:
         self._now = runtime.now
         self._index = _Index.of(Identities())
         self._reader = IdentityReader()
-        #: Running read of a large file in a thread; None without one.
+        #: Read of a large file that is running in a thread; None if no such read is
+        #: running.
         self._reading: Deferred[Any] | None = None
         self._waiting: list[Deferred[None]] = []
-        #: Result of that read: the version of the file, and its index or error.
+        #: Result of the read in a thread: the version of the file, and its index or an
+        #: error.
         self._prepared: tuple[FileVersion, _Index | Exception] | None = None
         #: Time of the last check for credentials that have ended.
         self._judged = 0.0
@@ -316,12 +324,13 @@ class FileAuthenticator:
             self._read,
             self._refused,
             unusable=_UNUSABLE,
-            # `_poll` ensures the interval.
+            # The interval is 0, because `_poll` ensures the interval.
             seconds=self._now,
             interval=0.0,
             changed=self._changed,
         )
-        # This kas never accepted tokens that had expired earlier.
+        # Begin with the current time, because this kas never accepted tokens that had
+        # expired earlier.
         self._judged = self._now()
         self._end_changed(self._file.content)
         if self._elsewhere and self.agents():
@@ -341,7 +350,8 @@ class FileAuthenticator:
 
     def on_revoked(self, callback: Callable[[str], object]) -> Callable[[], None]:
         """
-        Call *callback* with the id of every credential that ended or changed.
+        Call *callback* with the id of every credential that ended or changed; return a
+        function that removes *callback*.
 
         Call the result to end that.
         """
@@ -365,7 +375,8 @@ class FileAuthenticator:
     def _agent_of(self, token: bytes, key: bytes) -> AgentIdentity:
         entry = self._index.agent_tokens.get(key)
         if entry is None:
-            # Users may copy the wrapped token from a kubeconfig.
+            # Recognize a wrapped token, too, because users may copy it from a
+            # kubeconfig.
             users = _kind(bare_token(token)) == USER_PREFIX
             raise _refused(_NOT_AN_AGENTS if users else _AGENT_REFUSED)
         if self._now() >= entry.expires_at:
@@ -397,8 +408,8 @@ class FileAuthenticator:
         if known is not None:
             return known
         found = self._found(entry, agent)
-        # One message for both cases, so that a client cannot find out which agents
-        # exist
+        # Use one message for both cases, so that a client cannot find out which agents
+        # exist.
         if found is None:
             message = f"{entry.user.name} has no access to an agent {agent[:63]!r}"
             raise CallError(Status.PERMISSION_DENIED, message)
@@ -416,7 +427,9 @@ class FileAuthenticator:
         return access
 
     def _found(self, entry: _UserToken, agent: str) -> tuple[str, str] | None:
-        """Return the id and name of an agent that the user may reach."""
+        """
+        Return the id and name of an agent if the user may access it; otherwise None.
+        """
         if self._elsewhere and entry.agents is not None:
             return None
         found = self.find_agent(agent)
@@ -425,7 +438,10 @@ class FileAuthenticator:
         return found if found[1] in entry.agents else None
 
     def find_agent(self, agent: str) -> tuple[str, str] | None:
-        """Return the id and name of the agent whose id or name is *agent*."""
+        """
+        Return the id and name of the agent whose id or name is *agent*; None if it is
+        unknown.
+        """
         if self._elsewhere:
             return (agent, agent) if _AGENT_ID.fullmatch(agent) is not None else None
         found = self._index.agents.get(agent)
@@ -440,9 +456,9 @@ class FileAuthenticator:
         return prepared[1]
 
     def _prepare(self) -> tuple[FileVersion, _Index | Exception]:
-        """Read the file; runs in a thread."""
-        # Determined before the file is read, so that a change in the meantime is read
-        # again.
+        """Read the file and build its index; called in a thread."""
+        # Determine the version before the file is read, so that a file that changes in
+        # the meantime is read again.
         version = file_version(self.path)
         try:
             return version, self._load()
@@ -465,8 +481,8 @@ class FileAuthenticator:
         return _Index.of(identities, self._index)
 
     def _refused(self, error: Exception) -> None:
-        # The last valid content stays in effect: a mistake must not disconnect every
-        # cluster.
+        # The last valid content remains in effect, so that a mistake does not
+        # disconnect every cluster.
         self._log.error(
             "the identity file is invalid; the previous content stays in effect: "
             "{problem}",
@@ -506,7 +522,7 @@ class FileAuthenticator:
         return waiting
 
     def _look(self) -> None:
-        """Read the file if it changed; a large file in a thread."""
+        """Read the file if it has changed; a large file is read in a thread."""
         file = self._file
         if file is None or self._reading is not None or not file.is_changed():
             return
@@ -527,7 +543,7 @@ class FileAuthenticator:
                     self._prepared = prepared
                     self._file.look()
                 else:
-                    # The file may have changed again in the meantime.
+                    # Check again, because the file may have changed in the meantime.
                     self._look()
         finally:
             if self._reading is None:
@@ -542,7 +558,10 @@ class FileAuthenticator:
             self._end_changed(self._index)
 
     def _end_changed(self, index: _Index) -> None:
-        """End the credentials that changed with *index*, which is in effect now."""
+        """
+        Report the credentials that ended or changed with *index*, which is in effect
+        now.
+        """
         now = self._now()
         before, self._index = self._index, index
         then, self._judged = self._judged, now

@@ -1,8 +1,9 @@
 """
-Secrets shared with GitLab or between kas, and the JSON Web Tokens signed with them.
+Secrets that kas shares with GitLab or with other kas, and JSON Web Tokens that are
+signed with these secrets.
 
-`verify` accepts HMAC only: both ends hold the same secret, so a token that is signed in
-another way comes from another party, regardless of its header.  The header selects one
+`verify` accepts only HMAC: both ends have the same secret, so a token that is signed in
+another way comes from another party, whatever its header says.  The header selects one
 of the algorithms that the caller allows; its other content is ignored.
 """
 
@@ -49,25 +50,26 @@ HMAC_ALGORITHMS = ("HS256", "HS384", "HS512")
 #: Seconds by which the clocks of two machines may differ.
 LEEWAY = 60.0
 
-#: Maximum characters of a token.  GitLab's have 300; longer tokens are not even
-#: decoded.
+#: Maximum characters of a token.  GitLab's tokens have 300; tokens that exceed the
+#: maximum are not even decoded.
 MAX_TOKEN = 8192
 
 #: Maximum remaining lifetime of a token, in seconds.  GitLab's tokens last a minute; a
 #: long-lived token is a password that cannot be revoked.
 MAX_LIFETIME = 3600.0
 
-#: Minimum bytes of a decoded secret: shorter HMAC keys can be guessed (RFC 7518, 3.2).
+#: Minimum bytes of a decoded secret, because shorter HMAC keys can be guessed (RFC
+#: 7518, 3.2).
 MIN_SECRET = 32
 
-#: Seconds between two checks whether a file has changed.
+#: Seconds between two checks whether a file with a secret has changed.
 LOOK_INTERVAL = 1.0
 
 #: Seconds by which kas' own tokens are backdated, for a peer whose clock is behind.
 NOT_BEFORE = 5.0
 
-# A secret of 32 bytes suffices for all three algorithms, but PyJWT expects 64 for
-# HS512.
+# Ignore a warning: a secret of 32 bytes is enough for all three algorithms, but PyJWT
+# expects 64 for HS512.
 warnings.filterwarnings("ignore", "The HMAC key is", UserWarning)
 
 _jws = jwt.PyJWS()
@@ -94,7 +96,8 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
 
 class Secrets:
     """
-    Secret for signing, and additional secrets that are accepted.
+    Secrets from files: one for signing, and additional secrets whose signatures are
+    accepted.
 
     To replace a secret without an interruption: make every kas accept the new secret,
     then sign with it, and then remove the old secret.
@@ -122,12 +125,12 @@ class Secrets:
 
     @property
     def current(self) -> bytes:
-        """Return the secret for kas' signatures."""
+        """Return the secret with which kas signs."""
         return self._files[0].get()
 
     @property
     def accepted(self) -> tuple[bytes, ...]:
-        """Return the accepted secrets, the current one first."""
+        """Return the accepted secrets, beginning with the current secret."""
         return tuple(file.get() for file in self._files)
 
     def _read(self, path: Path) -> bytes:
@@ -157,10 +160,12 @@ def sign(
     """
     Return a signed token of kas.
 
-    :param secrets: the secrets, whose current one signs; or the secret itself.
-    :param lifetime: seconds; short, because kas makes a token for each connection or
-        call.
-    :param token_id: distinguishes this token from others (``jti``); empty for none.
+    :param secrets: the secrets, if the current one should be used; or the secret
+        itself.
+    :param lifetime: lifetime in seconds; short, because kas makes a token for each
+        connection or call.
+    :param token_id: id that distinguishes this token from other tokens (``jti``); empty
+        for no id.
     """
     claims: dict[str, Any] = {
         "iss": issuer,
@@ -186,13 +191,14 @@ def verify(
     leeway: float = LEEWAY,
 ) -> dict[str, Any]:
     """
-    Return the claims of a token that is valid here and now.
+    Verify a token for *audience* at the time *now*, and return its claims.
 
     ``exp`` and ``aud`` are required; ``nbf`` and ``iat`` are checked if present.
 
-    :param issuer: the required issuer; empty for any.
+    :param issuer: the required issuer; empty to accept any issuer.
     :param algorithms: the accepted algorithms, from `HMAC_ALGORITHMS`.
-    :raises CallError: UNAUTHENTICATED; the message may be shown to its sender.
+    :raises CallError: UNAUTHENTICATED if the token is not valid; the message may be
+        shown to the sender of the token.
     """
     if len(token) > MAX_TOKEN:
         _refuse(f"the token is longer than {MAX_TOKEN} characters")
@@ -220,8 +226,8 @@ def read_header(token: bytes, algorithms: Collection[str]) -> dict[str, Any]:
     try:
         header = _jws.get_unverified_header(token)
         if "crit" in header:
-            # RFC 7515, 4.1.11: critical parameters that are not understood must be
-            # refused.
+            # RFC 7515, 4.1.11: tokens with critical parameters that kas does not
+            # understand must be refused.
             _refuse("the header has critical parameters")
         if header.get("alg") not in algorithms:
             _refuse(f"the algorithm must be one of {', '.join(algorithms)}")
@@ -231,8 +237,8 @@ def read_header(token: bytes, algorithms: Collection[str]) -> dict[str, Any]:
 
 
 def _is_canonical(part: bytes) -> bool:
-    # With padding, or with unused bits in the last character, one token could have many
-    # spellings, each with its own credential id.
+    # Refuse padding, and unused bits in the last character: otherwise one token could
+    # have many spellings, each with its own credential id.
     try:
         data = base64.b64decode(part + b"=" * (-len(part) % 4), b"-_", validate=True)
     except ValueError:
@@ -243,7 +249,7 @@ def _is_canonical(part: bytes) -> bool:
 def signed_payload(
     token: bytes, keys: Iterable[Any], algorithms: Collection[str]
 ) -> bytes | None:
-    """Return the payload of a token that one of *keys* signed."""
+    """Return the payload of a token if one of *keys* signed it; otherwise None."""
     payload = None
     for key in keys:
         try:
@@ -264,7 +270,7 @@ def read_claims(
     longest: float = MAX_LIFETIME,
 ) -> dict[str, Any]:
     """
-    Return the claims of a signed token, if they are valid here and now; see `verify`.
+    Check the claims in the payload of a signed token, and return them; see `verify`.
 
     :param longest: maximum remaining lifetime in seconds.
     """
@@ -289,7 +295,7 @@ def _claims(payload: bytes) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Two parsers may use different values of a duplicated claim.
+    # Refuse duplicate claims, because two parsers may use different values of them.
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("it contains a duplicated name")
@@ -320,7 +326,8 @@ def _check_times(
         if begins is not None and begins > now + leeway:
             ahead = begins - now
             _refuse(f"the token is {what} only in {ahead:.0f} s ({name}); {skew}")
-    # Check this last: if this clock is behind, every token seems valid for too long.
+    # Check this last, because every token seems valid for too long if this clock is
+    # behind.
     if expires > now + longest + leeway:
         _refuse(f"the token is valid for longer than {longest:g} s")
 
@@ -329,7 +336,7 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    # In Python, bool is an int.
+    # Check for bool, because bool is an int in Python.
     if isinstance(value, bool) or not isinstance(value, int | float):
         _refuse(f"{name} is not a time")
     try:

@@ -1,5 +1,6 @@
 """
-Changes to the identity file, as `kasctl` makes them: one at a time, under the lock.
+Changes to the identity file that `kasctl` makes: one at a time, while it holds the
+lock.
 
 A running kas notices each change by itself
 (`kas.identity.file_authenticator.FileAuthenticator`).
@@ -52,22 +53,23 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-#: Function that receives a new agent or user and its token, after the next identity
-#: file was written to disk and before it takes effect.  If it raises an exception,
-#: nothing has changed: every valid token was handed over, and no token is handed over
-#: if the file cannot be written.
+#: Function that receives a new agent or user and its token.  It is called after the new
+#: identity file was written to disk, and before the file takes effect.  If the function
+#: raises an exception, the change does not take effect.  Therefore every valid token
+#: was handed over, and no token is handed over if the file cannot be written.
 Show = Callable[[_T, str], object]
 
 # Prefixes of tokens, so that scanners for leaked secrets recognize them.
 AGENT_PREFIX = "kasagent"
 USER_PREFIX = "kasuser"
-#: Maximum characters of a token: real tokens have at most 69, and longer ones are not
-#: even hashed.
+#: Maximum characters of a token: real tokens have at most 69, and tokens that exceed
+#: the maximum are not even hashed.
 MAX_TOKEN = 128
 
-# An RFC 1123 label, as in GitLab and Kubernetes.
+# Pattern for the name of an agent: an RFC 1123 label, as in GitLab and Kubernetes.
 _AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# Valid user names: long enough for the name of an agent, and for an e-mail address.
+# Pattern for the name of a user: long enough for the name of an agent, and for an
+# e-mail address.
 _USER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._@]{0,126}[A-Za-z0-9])?")
 _IN_KUBECONFIG = re.compile(rb"user:[^:]{1,128}:([^:]+)")
 # Maximum number of tokens of an agent: the previous token may stay valid while it is
@@ -89,15 +91,18 @@ def digest(token: bytes) -> bytes:
 
 def bare_token(token: bytes) -> bytes:
     """
-    Return the token itself, even if it is wrapped as ``user:<agent id>:<token>`` as in
-    a kubeconfig.
+    Return the token itself; it may be wrapped as ``user:<agent id>:<token>``, as in a
+    kubeconfig.
     """
     found = _IN_KUBECONFIG.fullmatch(token)
     return token if found is None else found[1]
 
 
 def split_token(token: bytes) -> tuple[str, str] | None:
-    """Return the prefix and id of a token; None if it cannot be a token."""
+    """
+    Return the prefix and the id of a token; None if *token* does not have the form of a
+    token.
+    """
     if len(token) > MAX_TOKEN:
         return None
     parts = token.decode("latin-1").split("-", 2)
@@ -112,7 +117,7 @@ def _check(pattern: re.Pattern[str], what: str, value: str, rule: str) -> None:
 @attrs.frozen
 class Change:
     """
-    Change to the identity file, for the audit log.
+    Description of a change to the identity file, for the audit log.
 
     :ivar action: the kind of change, such as ``user.revoke``.
     :ivar name: the name of the changed agent or user.
@@ -127,19 +132,19 @@ class Change:
 @attrs.frozen(eq=False)
 class IdentityStore:
     """
-    Identity file in a state directory.
+    Editor of the identity file in a state directory.
 
     :param now: returns the time of day, with a time zone.
     :param random: a source of secret bytes.
 
-    Methods that create a token call *show*, see `Show`.  Each change copies the
+    Methods that create a token call *show*; see `Show`.  Each change copies the
     previous content to `BACKUP_NAME`.
     """
 
     state: StateDirectory
     now: Callable[[], datetime]
     random: Callable[[int], bytes] = secrets.token_bytes
-    #: Callback for each change after it was written.
+    #: Callback that is called with each change after it was written.
     changed: Callable[[Change], object] = lambda change: None
 
     def load(self) -> Identities:
@@ -153,9 +158,9 @@ class IdentityStore:
         self, name: str, project_id: int = 0, show: Show[Agent] | None = None
     ) -> tuple[Agent, str]:
         """
-        Add an agent, and return it with its token, which kas does not keep.
+        Add an agent, and return the agent with its token, which kas does not store.
 
-        :param project_id: the project of the agent; 0 for none.
+        :param project_id: the id of the agent's project; 0 for no project.
         """
         return self.add_agents([name], project_id, show)[0]
 
@@ -165,7 +170,7 @@ class IdentityStore:
         project_id: int = 0,
         show: Show[Agent] | None = None,
     ) -> list[tuple[Agent, str]]:
-        """Add many agents at once as `add_agent` does: all of them, or none."""
+        """Add many agents as `add_agent` does: either all of them, or none."""
         if not 0 <= project_id <= MAX_PROJECT_ID:
             raise IdentityError(f"{project_id} cannot be the id of a project")
         rule = (
@@ -212,10 +217,11 @@ class IdentityStore:
         self, name: str, grace: timedelta, show: Show[Agent] | None = None
     ) -> tuple[Agent, str]:
         """
-        Create a new token; the newest old one stays valid for *grace*, others end now.
+        Create a new token for an agent.  The newest old token stays valid for *grace*;
+        other old tokens end now.
 
-        The tunnels of an old token end with the token, so the new one must be in use by
-        then.
+        The tunnels of an old token end with the token, so agentk must use the new token
+        by then.
         """
         with self._editing(Change("agent.rotate", name)) as edit:
             agent = find_agent(edit.identities, name)
@@ -240,7 +246,9 @@ class IdentityStore:
         return agent, text
 
     def revoke_agent(self, name: str) -> Agent:
-        """Revoke every token of an agent; it stays in the list until it is removed."""
+        """
+        Revoke every token of an agent, which stays in the list until it is removed.
+        """
         with self._editing(Change("agent.revoke", name)) as edit:
             agent = find_agent(edit.identities, name)
             agent = attrs.evolve(
@@ -250,13 +258,14 @@ class IdentityStore:
         return agent
 
     def remove_agent(self, name: str) -> Agent:
-        """Remove an agent, also from every user who could access it."""
+        """Remove an agent from the file, and from every user who may access it."""
         with self._editing(Change("agent.remove", name)) as edit:
             agent = find_agent(edit.identities, name)
             edit.identities = attrs.evolve(
                 edit.identities,
                 agents=tuple(a for a in edit.identities.agents if a != agent),
-                # Otherwise these users could access a later agent of the same name.
+                # Remove the agent from users, too: otherwise these users could access a
+                # later agent of the same name.
                 users=tuple(
                     attrs.evolve(
                         u, agents=tuple(n for n in u.agents if n != agent.name)
@@ -278,12 +287,14 @@ class IdentityStore:
         show: Show[User] | None = None,
     ) -> tuple[User, str]:
         """
-        Add a user, and return it with its token, which kas does not keep; a revoked
-        user may be added again.
+        Add a user, and return the user with the user's token, which kas does not store.
+        A revoked user may be added again.
 
-        :param agents: names or ids, or only `ALL_AGENTS`.
-        :param impersonation: None lets the user act as agentk's own account.
-        :param secrets: lets a read-only user read Secrets.
+        :param agents: names or ids of the agents that the user may access, or only
+            `ALL_AGENTS`.
+        :param impersonation: the Kubernetes user to impersonate; None to act as
+            agentk's own account.
+        :param secrets: whether a read-only user may read Secrets.
         """
         rule = "at most 128 letters, digits and '-._@', a letter or digit at both ends"
         _check(_USER_NAME, "the name of a user", name, rule)
@@ -330,7 +341,7 @@ class IdentityStore:
         """
         Give a user access to more agents.
 
-        :param agents: names or ids, or `ALL_AGENTS`.
+        :param agents: names or ids of the agents, or `ALL_AGENTS`.
         """
         details = {"agents": ", ".join(agents)}
         with self._editing(Change("user.grant", name, details)) as edit:
@@ -347,7 +358,7 @@ class IdentityStore:
         return user
 
     def ungrant_user(self, name: str, agents: Sequence[str]) -> User:
-        """Remove agents from a user, even the last one."""
+        """Remove a user's access to agents; the user may be left without any agent."""
         details = {"agents": ", ".join(agents)}
         with self._editing(Change("user.ungrant", name, details)) as edit:
             user = find_user(edit.identities, name)
@@ -388,7 +399,7 @@ class IdentityStore:
         lifetime: timedelta | None = None,
         show: Show[User] | None = None,
     ) -> tuple[User, str]:
-        """Replace the token of a user; the old one stops working at once."""
+        """Replace the token of a user; the old token stops working at once."""
         with self._editing(Change("user.renew", name)) as edit:
             user = find_user(edit.identities, name)
             if user.revoked_at is not None:
@@ -414,7 +425,7 @@ class IdentityStore:
             before = self.state.read(FILE_NAME)
             if before is None and self.state.read(BACKUP_NAME) is not None:
                 file, backup = map(self.state.file, (FILE_NAME, BACKUP_NAME))
-                # Without the file, old ids would be reused.
+                # Fail instead of creating a new file, which would use old ids again.
                 raise ConfigurationError(
                     [
                         f"{file} is missing although {backup} exists; copy the "
@@ -422,8 +433,8 @@ class IdentityStore:
                         "agent"
                     ]
                 )
-            # Few of many lines change, and the other lines are neither parsed nor
-            # written again.
+            # Use one reader for both steps: few of many lines change, and the other
+            # lines are neither parsed nor written again.
             reader = IdentityReader()
             edit = _Edit(Identities())
             if before is not None:
@@ -473,9 +484,10 @@ class IdentityStore:
 @attrs.define(eq=False)
 class _Edit:
     """
-    The file's content while it is being changed.
+    Change of the file that is in progress.
 
-    :ivar shows: called when it is on disk, before it takes effect.
+    :ivar shows: functions that are called when the new content is on disk, before it
+        takes effect.
     """
 
     identities: Identities
@@ -491,7 +503,10 @@ class _Edit:
 
 
 def _names(identities: Identities, agents: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of *agents* (names or ids), each once, or only `ALL_AGENTS`."""
+    """
+    Return the names of *agents* (names or ids) without duplicates, or only
+    `ALL_AGENTS`.
+    """
     if ALL_AGENTS in agents:
         return (ALL_AGENTS,)
     found = [find_agent(identities, agent).name for agent in agents]
@@ -506,7 +521,8 @@ def find_agent(identities: Identities, name: str) -> Agent:
     """
     Return the agent with this name or id.
 
-    :raises IdentityError: if it does not exist; the text suggests a similar name.
+    :raises IdentityError: if the agent does not exist; the text suggests a similar
+        name.
     """
     for agent in identities.agents:
         if name in (agent.name, agent.id):

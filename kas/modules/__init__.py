@@ -1,5 +1,5 @@
 """
-API of server halves, composed of one object for each subject.
+The API that the server halves of modules use, with one object for each subject.
 
     context.py   the state that all modules of the process share, and a module's API
     part.py      the modules as a part of kas

@@ -13,8 +13,8 @@ from tunnel.hosting.scope import ModuleScope
 
 __all__ = ["MAX_PROBLEM", "MAX_PROBLEMS", "AgentProblems", "ModuleAgents"]
 
-#: Maximum number of agents' problems that one module may report: one for each agent of
-#: a large kas.
+#: Maximum number of agents' problems that one module may report: as many as a large kas
+#: has agents.
 MAX_PROBLEMS = 10_000
 
 #: Maximum characters of one problem.
@@ -22,14 +22,16 @@ MAX_PROBLEM = 1000
 
 
 class AgentProblems:
-    """Problems of agents, by module and agent id, with name and reason."""
+    """
+    Table of the problems of agents, by module and agent id, each with the agent's name.
+    """
 
     def __init__(self) -> None:
         self._by_module: dict[str, dict[str, tuple[str, str]]] = {}
 
     @property
     def by_module(self) -> Mapping[str, Mapping[str, tuple[str, str]]]:
-        """Problems of each module that reported some."""
+        """Problems by module, only for modules that have reported some."""
         return self._by_module
 
     def show(self, module: str, agent_id: str, agent_name: str, problem: str) -> None:
@@ -46,7 +48,7 @@ class AgentProblems:
 
 @implementer(IAgents)
 class ModuleAgents:
-    """See `IAgents`."""
+    """Implementation of `IAgents` for one module."""
 
     def __init__(
         self,
@@ -62,13 +64,16 @@ class ModuleAgents:
         scope.on_release(lambda: problems.forget(scope.name))
 
     def connected(self) -> list[ConnectedAgent]:
-        """Return every connection of this kas."""
+        """Return all connections of agents to this kas."""
         return [connection.agent for connection in self._registry]
 
     async def find(
         self, agent_id: str = "", project_id: int = 0
     ) -> list[ConnectedAgent]:
-        """Return the connections of an agent, of a project's agents, or all."""
+        """
+        Return the connections of one agent, of the agents of one project, or of all
+        agents.
+        """
         found = await self._router.directory.agents(
             agent_id=agent_id, project_id=project_id
         )

@@ -1,4 +1,4 @@
-"""The audit log, for one module."""
+"""Access of one module to the audit log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ModuleAudit"]
 
 @implementer(IAudit)
 class ModuleAudit:
-    """See `IAudit`."""
+    """Implementation of `IAudit` for one module."""
 
     def __init__(self, scope: ModuleScope, log: AuditLog) -> None:
         self._name = scope.name
@@ -21,7 +21,7 @@ class ModuleAudit:
 
     @property
     def level(self) -> AuditLevel:
-        """The level of events that the operator has configured."""
+        """Level of events that the operator has configured."""
         return self._log.level
 
     def record(self, event: AuditEvent) -> None:

@@ -45,9 +45,10 @@ class ServerContext:
     :ivar has_web: whether a listener serves pages.
     :ivar page_origins: the origins of pages that may send requests from a user's
         browser.
-    :ivar count_usage: counts a use, for reports to GitLab; None without such reports.
-    :ivar count_together: returns a counter that the workers of this kas share, given
-        the name of a limit and its maximum; None without other workers.
+    :ivar count_usage: function that counts a use for reports to GitLab; None if kas
+        sends no reports.
+    :ivar count_together: function that returns a counter that the workers of this kas
+        share, for the name of a limit and its maximum; None without other workers.
     """
 
     reactor: Any

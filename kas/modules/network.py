@@ -21,7 +21,7 @@ __all__ = ["ModuleNetwork", "ModulePorts"]
 
 
 class ModulePorts:
-    """Ports that modules have opened, by module."""
+    """Table of the ports that modules have opened, by module."""
 
     def __init__(self, listening: Listening) -> None:
         self.listening = listening
@@ -46,7 +46,7 @@ class ModulePorts:
 @implementer(INetwork)
 class ModuleNetwork:
     """
-    See `INetwork`.
+    Implementation of `INetwork` for one module.
 
     :param environ: the environment of the process, which may name a proxy.
     """
@@ -79,7 +79,8 @@ class ModuleNetwork:
                 what=scope.name,
                 setting=setting,
                 alpn=("http/1.1",),
-                # kubectl and other HTTP clients may not support 1.3 yet.
+                # Permit TLS 1.2, because kubectl and other HTTP clients may not support
+                # 1.3 yet.
                 minimum=ssl.TLSVersion.TLSv1_2,
                 path=path,
             )

@@ -1,6 +1,4 @@
-"""
-Modules as a part of kas: they serve requests, which finish before the modules stop.
-"""
+"""The modules as a part of kas: when kas stops, their requests finish first."""
 
 from __future__ import annotations
 
@@ -18,9 +16,9 @@ __all__ = ["ModulesPart"]
 
 class ModulesPart(Part):
     """
-    Modules, and the requests that they serve.
+    The modules as a part of kas, and the requests that they serve.
 
-    :param fleet: also relays requests of other kas, which finish, too.
+    :param fleet: the connection to other kas, whose relayed requests also finish.
     :param grace: seconds for running requests to finish.
     """
 
@@ -49,7 +47,7 @@ class ModulesPart(Part):
         await self.host.start()
 
     async def drain(self, phase: Phase) -> None:
-        """Finish the requests, and stop the modules."""
+        """Wait until the requests have finished, and stop the modules."""
         if phase is Phase.REQUESTS:
             await self._finish_requests()
         if phase is Phase.MODULES:
@@ -60,7 +58,7 @@ class ModulesPart(Part):
         await self.host.stop()
 
     async def _finish_requests(self) -> None:
-        """Close the modules' ports, and wait for running requests."""
+        """Close the modules' ports, and wait until running requests have finished."""
         await self._context.ports.close()
         self._context.bus.publish(Draining())
         await until(self._is_idle, self._context.reactor, self._grace)

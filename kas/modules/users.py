@@ -17,28 +17,31 @@ _Look = Callable[[], Collection[str]]
 
 
 class HeldCredentials:
-    """Credentials whose connections modules hold open."""
+    """Set of the credentials whose connections modules hold open."""
 
     def __init__(self) -> None:
         self._looks: dict[object, _Look] = {}
 
     def add(self, look: _Look) -> Callable[[], object]:
-        """Include the ids that *look* returns; call the result to end that."""
+        """
+        Include the ids that *look* returns; return a function that removes *look*.
+        """
         key = object()
         self._looks[key] = look
         return lambda: self._looks.pop(key, None)
 
     def ids(self) -> set[str]:
-        """Return the current ids."""
+        """Return the ids of all these credentials now."""
         return set().union(*(look() for look in self._looks.values()))
 
 
 @implementer(IUsers)
 class ModuleUsers:
     """
-    See `IUsers`.
+    Implementation of `IUsers` for one module.
 
-    :param count_usage: counts a use, for reports to GitLab; None without such reports.
+    :param count_usage: function that counts a use for reports to GitLab; None if kas
+        sends no reports.
     """
 
     def __init__(
@@ -51,9 +54,9 @@ class ModuleUsers:
         self._scope = scope
         self._authenticators = authenticators
         self._held = held
-        #: Check of a credential; called for each request.
+        #: Function that checks a credential; called for each request.
         self.authorize = authenticators.authorize_user
-        #: Counter of a use; None without reports.
+        #: Function that counts a use; None if kas sends no reports.
         self.count_usage = count_usage
 
     def add_authenticator(self, authenticator: IAuthenticator) -> None:

@@ -1,4 +1,4 @@
-"""Limits that the workers of one kas share, for one module."""
+"""Access of one module to the limits that the workers of one kas share."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["ModuleWorkers"]
 @implementer(IWorkers)
 class ModuleWorkers:
     """
-    See `IWorkers`.
+    Implementation of `IWorkers` for one module.
 
-    :param count: makes a counter from a limit's name and its maximum; None if this
-        process is the whole kas.
+    :param count: function that returns a counter for the name of a limit and its
+        maximum; None if kas has no other process.
     """
 
     def __init__(
@@ -28,6 +28,9 @@ class ModuleWorkers:
         self._count = count
 
     def count_together(self, limit: str, most: int) -> ISharedCount | None:
-        """Return a counter that the workers of this kas share."""
+        """
+        Return a counter that the workers of this kas share; None if kas has no other
+        process.
+        """
         count = self._count
         return None if count is None else count(f"{self._name}/{limit}", most)

@@ -3,8 +3,8 @@ Audit log: who sent which request to which cluster, with its result.
 
 Modules choose the events by the level that the operator configured.  The log has one
 JSON object per line, in its own file; a thread writes it, so that no request waits for
-a hanging disk.  Events that arrive faster than the thread can write are dropped and
-counted, and the file contains their number.
+a disk that does not respond.  Events that arrive faster than the thread can write are
+dropped and counted, and the file contains their number.
 
 Clients without an accepted credential cause events, too.  The number of these events is
 limited, so that they cannot fill the disk; the limit does not apply to events of users.
@@ -33,16 +33,17 @@ from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["MAX_TEXT", "AuditLog", "file_problems"]
 
-#: Maximum characters of one text: paths may have 64 KiB, and would fill the disk if
-#: written in full.
+#: Maximum characters of one text: a path may be 64 KiB long, and whole paths would fill
+#: the disk.
 MAX_TEXT = 2048
 
-#: Maximum characters of one text of a client without an accepted credential.
+#: Maximum characters of one text in an event of a client without an accepted
+#: credential.
 MAX_STRANGER_TEXT = 256
 
 #: Maximum number of events of all clients without an accepted credential together, as a
-#: burst and per second: whole bursts of a mistyped token are recorded, and a flood
-#: writes 25 KB per second, which is 2 GB a day.
+#: burst and per second: a burst of attempts with a mistyped token is recorded as a
+#: whole, and a flood writes at most 25 KB per second, which is 2 GB a day.
 STRANGER_BURST, STRANGERS_PER_SECOND = 100, 10
 
 #: Seconds after which the number of dropped events is written to the file.
@@ -51,7 +52,7 @@ NOTE_SECONDS = 10.0
 
 class AuditLog(Collector, Part):
     """
-    Receiver of events, which a thread writes.
+    Audit log, whose events a thread writes to a file.
 
     :param settings: None if no events are written.
     :raises ConfigurationError: if the file cannot be written.
@@ -71,7 +72,7 @@ class AuditLog(Collector, Part):
         now = self._seconds()
         self._strangers = TokenBucket(STRANGER_BURST, STRANGERS_PER_SECOND, now)
         self._left_out = 0
-        #: Part of `_left_out` that was not written to the file yet.
+        #: Part of `_left_out` that has not been written to the file yet.
         self._unsaid = 0
         self.level = AuditLevel.NONE
         self._writer: LogWriter | None = None
@@ -94,7 +95,10 @@ class AuditLog(Collector, Part):
             self._writer.last_words()
 
     def reopen(self) -> None:
-        """Start a new file with the same name, because the old file was moved."""
+        """
+        Start a new file with the same name, because another program has moved the old
+        file.
+        """
         if self._writer is not None:
             self._writer.reopen()
 
@@ -184,8 +188,8 @@ def file_problems(audit: Audit | None, configuration: str | None) -> list[str]:
 
 def _sink(file: Path) -> FileSink:
     try:
-        # The file contains data about users, which other users of this machine must not
-        # see.
+        # Restrict the mode, because the file contains data about users that other users
+        # of this machine must not see.
         file.touch(mode=0o640, exist_ok=True)
         return FileSink(file)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Metrics of several kas, read at each scrape."""
+"""Metrics about all kas of a fleet, which are read at each scrape."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 @attrs.define(eq=False)
 class FleetCollector(Collector):
-    """Collector whose labels contain no values from outside."""
+    """Collector of the metrics of the fleet; no label contains a value from outside."""
 
     fleet: Fleet
     router: Router

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tunnel.errors import CallError
 
 if TYPE_CHECKING:
-    # Not imported for `kasctl`, which starts faster without this import.
+    # Do not import this class for `kasctl`, which starts faster without this import.
     from kas.agents.last_seen import LastSeen
     from kas.directory.directory import Directory
     from kas.directory.records import AgentRecord
@@ -24,8 +24,8 @@ async def overview(
     Return every agent of the identity file, and every other connected agent.
 
     The result is JSON data; times are seconds since 1970. ``problem`` is the reason why
-    agents of other kas may be missing; empty if none are. ``connected`` is null for an
-    agent that may be connected to such a kas.
+    agents of other kas may be missing; empty if no agents are missing. ``connected`` is
+    null for an agent that may be connected to a kas whose agents are missing.
     """
     problem = ""
     records: Sequence[AgentRecord]
@@ -94,7 +94,7 @@ def joined(
 
 
 def _is_connected(connections: Sequence[object] | None, problem: str) -> bool | None:
-    """Return whether an agent is connected; None if unknown."""
+    """Return whether an agent is connected; None if this is unknown."""
     if connections:
         return True
     return None if problem else False

@@ -1,4 +1,4 @@
-"""Observability listener as a part of kas; it runs until the end."""
+"""Observability listener as a part of kas; the listener stays open until kas ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ObservabilityPart"]
 
 
 class ObservabilityPart(Part):
-    """Listener for probes, metrics and status."""
+    """Listener for probes, metrics and status, as a part of kas."""
 
     name = "observability"
 
@@ -37,7 +37,7 @@ class ObservabilityPart(Part):
         self._ending_since: float | None = None
 
     async def start(self) -> None:
-        """Listen."""
+        """Open the listener."""
         runtime = self._runtime
         self.site = make_site(
             self._settings, self._health, runtime.metrics, runtime.reactor
@@ -57,7 +57,9 @@ class ObservabilityPart(Part):
             self._ending_since = self._runtime.reactor.seconds()
 
     async def stop(self) -> None:
-        """Answer probes for the configured periods, and finish the last pages."""
+        """
+        Respond to probes for the configured periods, and finish the last responses.
+        """
         site, port, clock = self.site, self._port, self._runtime.reactor
         if site is None or port is None:
             return

@@ -22,15 +22,15 @@ from tunnel.program.site import Make, Page, Site, as_json, exposition, plain
 
 @attrs.define(eq=False)
 class Health:
-    """State for the probes and the status page."""
+    """State that the probes and the status page show."""
 
     registry: Registry
     router: Router
-    #: Returns the state of every module, by name.
+    #: Function that returns the state of every module, by name.
     module_states: Callable[[], dict[str, str]]
-    #: Returns the number of known other kas.
+    #: Function that returns the number of other kas that this kas knows.
     peers: Callable[[], int] = lambda: 0
-    #: Describes the process and its information about others.
+    #: Function that describes the process and its knowledge of other processes.
     about: Callable[[], dict[str, Any]] = dict
     #: Number of refused agents, by reason.
     refusals: Mapping[str, int] = attrs.Factory(dict)
@@ -80,7 +80,7 @@ class Health:
 
 
 class KasCollector(Collector):
-    """Gauges that are read at each scrape."""
+    """Collector of gauges that are read at each scrape."""
 
     def __init__(self, health: Health) -> None:
         self._health = health

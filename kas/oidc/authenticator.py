@@ -33,24 +33,25 @@ from tunnel.toolkit.texts import is_subject
 
 __all__ = ["TOKEN_PREFIX", "OidcAuthenticator"]
 
-#: Prefix of every JSON Web Token: ``{"`` in base64.
+#: Prefix of every JSON Web Token: the characters ``{"`` in base64.
 TOKEN_PREFIX = "eyJ"  # noqa: S105
 
-#: Maximum characters of a token; longer ones are not decoded.
+#: Maximum characters of a token; longer tokens are not decoded.
 MAX_TOKEN = 16 * 1024
 
-#: Maximum number of groups of a user: each is a header of every request.
+#: Maximum number of groups of a user, because each group is a header of every request.
 MAX_GROUPS = 500
 
-#: Maximum number of remembered verified tokens; a forgotten token is verified again.
+#: Maximum number of verified tokens that are remembered; a forgotten token is verified
+#: again.
 MAX_VERIFIED = 10_000
 
-#: Maximum number of cached results for one token, by agent: with GitLab, a client may
-#: name any number of agents.
+#: Maximum number of cached results for one token, by agent: if kas uses GitLab, a
+#: client may name any number of agents.
 MAX_ANSWERS = 1_000
 
-#: Seconds between two searches for expired tokens: the maximum delay before their
-#: connections end.
+#: Seconds between two searches for expired tokens: this is the maximum delay until
+#: their connections end.
 LOOK_INTERVAL = 5.0
 
 #: Number of characters of the token's digest in its credential id.
@@ -59,7 +60,7 @@ _SHOWN_DIGITS = 8
 
 @attrs.frozen
 class _Limits:
-    """Permissions at an agent from entries of ``oidc.access``."""
+    """Permissions of a user at one agent, from entries of ``oidc.access``."""
 
     read_only: bool
     secrets: bool
@@ -83,7 +84,8 @@ class _Reach:
 
     def limits(self, *names: str) -> _Limits | None:
         """
-        Return the permissions at the agent with *names*; None if the user has none.
+        Return the permissions at the agent with *names*; None if the user has no
+        permissions there.
         """
         found = [
             self.agents[name] for name in (*names, ALL_AGENTS) if name in self.agents
@@ -93,7 +95,7 @@ class _Reach:
 
 @attrs.frozen(eq=False)
 class _Verified:
-    """Token whose signature and claims are valid."""
+    """Token whose signature and claims were verified."""
 
     credential_id: str
     impersonation: Impersonation
@@ -106,10 +108,10 @@ class _Verified:
 @implementer(IAuthenticator)
 class OidcAuthenticator:
     """
-    Authenticator that checks ID tokens.
+    Authenticator that checks ID tokens of an identity provider.
 
-    When a token expires, or the provider withdraws its key, its connections end within
-    `LOOK_INTERVAL`.
+    When a token expires, or the provider withdraws its key, the connections of the
+    token end within `LOOK_INTERVAL`.
 
     :param find_agent: returns the id and name of the agent with a name or an id.
     :param in_use: returns the ids of credentials with open requests.
@@ -134,9 +136,9 @@ class OidcAuthenticator:
         self._in_use = in_use
         self._clock: IReactorTime = runtime.reactor
         self._now = runtime.now
-        #: Verified tokens by the digest of the token.
+        #: Verified tokens, by the digest of the token.
         self._verified: Recent[bytes, _Verified] = Recent(MAX_VERIFIED)
-        #: Credentials with connections, by their id.
+        #: Verified tokens of credentials with connections, by the id of the credential.
         self._opened: dict[str, _Verified] = {}
         self._callbacks: list[Callable[[str], object]] = []
         self._loop = LoopingCall(self._look)
@@ -230,8 +232,8 @@ class OidcAuthenticator:
                     f"its claim {name!r} does not have the value that kas requires"
                 )
         impersonation = _user(claims, settings)
-        # A digest of the signed part: some signatures can be changed into others that
-        # are valid.
+        # Use a digest of the signed part, because some signatures can be changed into
+        # other valid signatures.
         signed = hashlib.sha256(raw.rpartition(b".")[0])
         number = signed.hexdigest()[:_SHOWN_DIGITS]
         return _Verified(
@@ -257,7 +259,7 @@ class OidcAuthenticator:
     def _access(self, verified: _Verified, agent: str) -> Access:
         found = self._find_agent(agent)
         limits = None if found is None else verified.reach.limits(*found)
-        # One message for both cases, so that a client cannot find out which agents
+        # Use one message for both cases, so that a client cannot find out which agents
         # exist.
         if found is None or limits is None:
             raise CallError(
@@ -334,7 +336,7 @@ def _groups(claims: Mapping[str, Any], settings: OpenIdConnect) -> tuple[str, ..
     if len(names) > MAX_GROUPS:
         raise _refused(f"its claim {claim!r} has more than {MAX_GROUPS} groups")
     groups = [settings.groups_prefix + one for one in names if one]
-    # A group can only grant permissions, so an invalid one is omitted.
+    # Omit invalid groups: a group can only grant permissions.
     return tuple(
         dict.fromkeys(
             one

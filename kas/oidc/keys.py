@@ -1,4 +1,4 @@
-"""Keys with which an identity provider signs."""
+"""Keys with which an identity provider signs tokens."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ from tunnel.toolkit.urls import is_private
 
 __all__ = ["ProviderKeys", "VerificationKey"]
 
-#: Maximum seconds for the provider's description and its keys: less than a client waits
-#: for the check of its token (`kas.identity.authenticators.CHECK_TIMEOUT`).
+#: Maximum seconds to read the provider's description and its keys: less than a client
+#: waits for the check of its token (`kas.identity.authenticators.CHECK_TIMEOUT`).
 TIMEOUT = 6.0
 
-#: Minimum seconds between two requests to the provider, for any arriving tokens: any
-#: client can invent the name of a key.
+#: Minimum seconds between two requests to the provider, whatever tokens arrive, because
+#: any client can invent the name of a key.
 MIN_INTERVAL = 10.0
 
-#: Seconds between two checks of the age of the keys.
+#: Seconds between two checks whether the keys are too old.
 LOOK_INTERVAL = 5.0
 
-#: Maximum bytes of a response; a key has 500 to 3,000, including its certificates.
+#: Maximum bytes of a response; a key has 500 to 3,000 bytes, including its
+#: certificates.
 MAX_BODY = 256 * 1024
 
-#: Maximum number of stored keys; providers have two to ten.
+#: Maximum number of stored keys; providers have two to ten keys.
 MAX_KEYS = 64
 
 #: Minimum bits of an RSA key: shorter keys can be broken (NIST SP 800-131A).
@@ -90,8 +91,8 @@ class ProviderKeys(Collector):
     """
     Keys of one provider, found through its description (OpenID Connect Discovery).
 
-    They are read again every `keys_ttl`, and when a token names an unknown key.  While
-    the provider does not respond, the last keys stay valid for `keys_outage_ttl`.
+    The keys are read again every `keys_ttl`, and when a token names an unknown key.
+    While the provider does not respond, the last keys stay valid for `keys_outage_ttl`.
 
     :param agent: sends the requests.
     """
@@ -110,7 +111,7 @@ class ProviderKeys(Collector):
         self._asked_at = float("-inf")
         self._asking = SingleFlight(self._ask)
         self._failing = False
-        #: Number of successful and failed reads.
+        #: Number of successful and of failed reads.
         self._reads = {"read": 0, "failed": 0}
         self._loop = LoopingCall(self._look)
         self._loop.clock = clock
@@ -154,7 +155,7 @@ class ProviderKeys(Collector):
 
     @property
     def usable(self) -> bool:
-        """Whether the provider responded recently enough."""
+        """Whether the provider responded recently enough for its keys to be used."""
         return self._age() <= self._settings.keys_outage_ttl
 
     def __contains__(self, key: VerificationKey) -> bool:
@@ -193,7 +194,7 @@ class ProviderKeys(Collector):
             for key in self._keys
             if key.algorithm == algorithm and kid in (None, key.kid)
         ]
-        # A token without the name of a key is unambiguous only if the provider has a
+        # A token that does not name a key is unambiguous only if the provider has a
         # single key.
         return found[0] if len(found) == 1 else None
 
@@ -291,7 +292,9 @@ def _reason(failure: Failure) -> str:
 def _usable(
     listed: Iterable[object], allowed: Iterable[str]
 ) -> Iterator[VerificationKey]:
-    """Return the keys of *listed* for signatures; skip the others."""
+    """
+    Yield the keys in *listed* that are usable for signatures; skip all other keys.
+    """
     algorithms = tuple(allowed)
     for raw in listed:
         if not isinstance(raw, dict) or raw.get("use") not in (None, "sig"):
@@ -318,8 +321,8 @@ def _thumbprint(raw: dict[str, Any]) -> bytes:
 
 
 def _public(raw: dict[str, Any], algorithm: str) -> Any:
-    """Return the public key; None if it is invalid."""
-    # Private keys do not belong in the list; only the public half is read.
+    """Return the public key in *raw*; None if it is invalid."""
+    # Read only the public half: private keys do not belong in the list.
     stated = {name: value for name, value in raw.items() if name != "d"}
     read: Callable[[Any], Any] = jwt.get_algorithm_by_name(algorithm).from_jwk
     try:

@@ -1,4 +1,4 @@
-"""Sign-in with an identity provider, as configured."""
+"""Registration of the authenticator for an identity provider, as configured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def serve_sign_in(
     in_use: Callable[[], Collection[str]],
 ) -> None:
     """
-    Accept tokens of the identity provider from now on.
+    Register an authenticator for tokens of the identity provider.
 
     :param in_use: returns the ids of credentials with open connections.
     """

@@ -1,6 +1,6 @@
 """
-Client of Redis that fails at once during an outage; `kas.directory` has the layout of
-its data.
+Client of Redis whose commands fail at once during an outage; `kas.directory` contains
+the layout of the data in Redis.
 
     RedisClient ── commands ──> one connection, in order, MULTI/EXEC in one write
          │    ──── events ────> one connection that has subscribed

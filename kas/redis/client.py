@@ -1,4 +1,4 @@
-"""A Redis client that fails at once during an outage."""
+"""Redis client whose commands fail at once during an outage."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ __all__ = ["Counters", "RedisClient", "RedisListener"]
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
 
-#: Seconds that a connection has to live before the pauses are short again.
+#: Seconds that a connection must last before the pauses between attempts are short
+#: again.
 STEADY = 30.0
 
 #: Seconds between two PINGs on the connection for events, which is otherwise silent.
 PING_INTERVAL = 10.0
 
-#: Seconds between two queries to the sentinels for the master: without them, a failover
-#: that does not close the connections would go unnoticed.
+#: Seconds between two queries to the sentinels for the master: without these queries, a
+#: failover that does not close the connections would go unnoticed.
 SENTINEL_INTERVAL = 10.0
 
-#: Maximum number of different reasons that are logged during one outage: at first
-#: perhaps only that a connection was lost, then that the password is wrong.
+#: Maximum number of different reasons that are logged during one outage: for example,
+#: first that a connection was lost, and then that the password is wrong.
 MAX_REASONS = 5
 
 #: Number of failed attempts to subscribe before a log line: while Redis restarts, the
@@ -56,18 +57,20 @@ EVENT_ATTEMPTS = 3
 
 @attrs.define(eq=False)
 class Counters:
-    """Counters for metrics; they only increase."""
+    """Counters for metrics, which only increase."""
 
     commands: int = 0
     failures: int = 0
-    #: Number of commands that failed at once, because the breaker was open or too many
-    #: were waiting.
+    #: Number of commands that failed at once, because the breaker was open, or because
+    #: too many commands were waiting.
     refused: int = 0
     messages: int = 0
 
 
 class RedisListener(Protocol):
-    """The owner of a client; the client never makes the same call twice in a row."""
+    """
+    Interface of a client's owner; the client never makes the same call twice in a row.
+    """
 
     def redis_up(self) -> None:
         """Handle a connection on which commands can be sent."""
@@ -76,7 +79,9 @@ class RedisListener(Protocol):
         """Handle an outage: commands fail at once from now on."""
 
     def redis_listening(self, on: bool) -> None:
-        """Note whether messages arrive; each change is a gap."""
+        """
+        Record whether messages arrive now; messages may have been lost at each change.
+        """
 
     def redis_wrong_type(self, key: bytes) -> None:
         """Handle a value at *key* whose type does not fit the command."""
@@ -87,14 +92,14 @@ class RedisListener(Protocol):
 
 @attrs.define(eq=False)
 class _Link:
-    """Connection that is opened again whenever it ends."""
+    """One connection of the client, which is opened again whenever it ends."""
 
     clock: IReactorTime
     backoff: Backoff
     make: Callable[[], Coroutine[Any, Any, Connection]]
     up: Callable[[], None]
     down: Callable[[str], None]
-    #: The working connection, if any.
+    #: Connection that works; None without one.
     connection: Connection | None = None
     #: Number of consecutive failed attempts.
     failures: int = 0
@@ -144,18 +149,18 @@ class _Link:
 @attrs.define(eq=False)
 class RedisClient:
     """
-    A client that sends commands in order and subscribes to one channel.
+    Client that sends commands in order, and subscribes to one channel.
 
     Commands fail at once during a known outage: they never wait for Redis.
 
     :param random: returns a number between 0 and 1, for the jitter of the pauses.
     :param channel: name of the channel to subscribe to.
-    :param probe: commands that are sent as one transaction on each new connection; the
-        breaker closes only if Redis accepts all of them.  They should include a write,
-        because a read-only Redis is useless.
+    :param probe: commands that the client sends as one transaction on each new
+        connection; the breaker closes only if Redis accepts all of them.  They should
+        include a write, because a read-only Redis is useless.
     :param purpose: text for the log that begins with " for", such as " for the stores
         of modules"; empty for kas itself.
-    :param while_down: text for the log: the effect of an outage.
+    :param while_down: text for the log about the effect of an outage.
     """
 
     _settings: Redis
@@ -168,7 +173,7 @@ class RedisClient:
     counters: Counters = attrs.field(factory=Counters, init=False)
     #: Reason why the breaker is open; empty while it is closed.
     reason: str = attrs.field(default="not connected yet", init=False)
-    #: Whether messages arrive.
+    #: Whether messages of the channel arrive.
     listening: bool = attrs.field(default=False, init=False)
     #: Whether the first attempt to connect has ended, with or without success.
     tried: bool = attrs.field(default=False, init=False)
@@ -183,8 +188,7 @@ class RedisClient:
     _events_said: bool = attrs.field(default=False, init=False)
     #: Names of commands that Redis refused the last time.
     _refusals: set[str] = attrs.field(factory=set, init=False)
-    #: Names of commands that are tried on each new connection, because kas cannot work
-    #: without them.
+    #: Names of the commands in *probe*, without which kas cannot work.
     _needed: frozenset[str] = attrs.field(init=False)
     _dialler: Dialler = attrs.field(init=False)
     _log = Logger()
@@ -212,7 +216,7 @@ class RedisClient:
 
     @property
     def up(self) -> bool:
-        """Whether commands are sent."""
+        """Whether the client sends commands, instead of failing them at once."""
         return not self.reason
 
     def start(self, listener: RedisListener) -> None:
@@ -240,14 +244,14 @@ class RedisClient:
         if self._running:
             self._timers.later(name, seconds, call)
 
-    # Commands.
+    # Methods that send commands.
 
     def call(self, *command: bytes | str | int) -> Deferred[Any]:
         """
-        Send one command; its response arrives before the responses to later ones.
+        Send one command; its response arrives before the responses to later commands.
 
-        It fails with `RedisUnavailable`, at once during a known outage, or
-        `RedisRefused`.
+        The Deferred fails with `RedisUnavailable` (at once during a known outage), or
+        with `RedisRefused`.
         """
 
         def answered(results: list[Any]) -> Any:
@@ -262,7 +266,8 @@ class RedisClient:
         Execute all of *commands* between MULTI and EXEC.
 
         The result has a response for each command, which may be a `RedisRefused`: Redis
-        executes the others anyway. Fails as `call` does if none was executed.
+        executes the other commands anyway. If no command was executed, the Deferred
+        fails as the Deferred of `call` does.
         """
 
         def answered(results: list[Any]) -> list[Any]:
@@ -294,7 +299,10 @@ class RedisClient:
     def _judge(
         self, connection: Connection, commands: Sequence[Command], replies: list[Any]
     ) -> list[Any]:
-        """Distinguish errors of one command from errors of Redis."""
+        """
+        Raise the error if Redis is unusable; return errors of single commands as
+        results.
+        """
         inner = commands[1:-1]
         results = []
         for command, reply in zip(commands, replies, strict=True):
@@ -312,7 +320,7 @@ class RedisClient:
     def _result(self, connection: Connection, command: Command, reply: Any) -> Any:
         name = str(command[0])
         if not isinstance(reply, Exception):
-            # QUEUED only means that the command may be called.
+            # Ignore QUEUED, which means only that the command may be called.
             if self._refusals and reply not in (b"QUEUED", "QUEUED"):
                 self._accepted(name)
             return reply
@@ -346,7 +354,7 @@ class RedisClient:
             self._refusals.discard(name)
             self._log.info("Redis accepts {command} again", command=name)
 
-    # States.
+    # Methods that follow the state of the connections.
 
     def _up(self) -> None:
         connection = self._commands.connection
@@ -394,7 +402,8 @@ class RedisClient:
             self._tell(lambda owner: owner.redis_listening(False))
 
     def _same_server(self, other: _Link, address: str) -> None:
-        # After a failover, one of the two connections may still lead to the old master.
+        # Close the other connection, too: after a failover, it may still lead to the
+        # old master.
         if other.connection is not None and other.connection.address != address:
             other.connection.fail(f"{address} is the master now")
 
@@ -404,7 +413,7 @@ class RedisClient:
 
     def _tell(self, call: Callable[[RedisListener], None]) -> None:
         if self._listener is not None:
-            # An exception of the owner must not end the connection.
+            # An exception from the owner must not end the connection.
             for_each((self._listener,), call, "the owner of the connection to Redis")
 
     def _ping(self) -> None:
@@ -412,10 +421,11 @@ class RedisClient:
         connection = self._events.connection
         if connection is not None:
             self.counters.commands += 1
-            # Without a response, the connection fails, and its link logs the reason.
+            # Ignore the result: without a response, the connection fails, and its link
+            # logs the reason.
             connection.send([("PING",)]).addErrback(trap_redis_errors)
 
-    # Sentinel.
+    # Methods that query the sentinels.
 
     def _watch_sentinels(self) -> None:
         self._watching = Deferred.fromCoroutine(self._follow())
@@ -427,7 +437,7 @@ class RedisClient:
     def _not_followed(self, failure: Failure) -> None:
         if failure.check(CancelledError, RedisUnavailable) is None:
             self._log.failure("querying the sentinels failed", failure)
-        # The connections continue without the sentinels.
+        # Ignore errors: the connections continue without the sentinels.
 
     async def _follow(self) -> None:
         host, port = await self._dialler.where()

@@ -1,10 +1,10 @@
 """
 One connection to Redis: the only file that uses txredisapi.
 
-It uses only txredisapi's protocol with hiredis' parser.  txredisapi's pools do not keep
-the order of commands, wait forever while Redis is down, convert texts that look like
-numbers, do not verify certificates by default, hang on a wrong password, and have no
-TLS for Sentinel.
+The connection uses only txredisapi's protocol, with hiredis' parser. txredisapi's pools
+do not keep the order of commands, wait forever while Redis is down, convert texts that
+look like numbers, do not verify certificates by default, hang on a wrong password, and
+have no TLS for Sentinel.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ __all__ = [
 Command = tuple[bytes | str | int, ...]
 
 #: Maximum number of commands and transactions that wait for their response at the same
-#: time.  Redis handles a hundred thousand in a second, so if more are waiting, it is
-#: overloaded.
+#: time.  Redis handles a hundred thousand commands in a second, so it is overloaded if
+#: more commands are waiting.
 MAX_WAITING = 2000
 
-#: Responses that make Redis unusable until they stop, with their meaning.  The log
-#: omits the text from Redis, because it may repeat the command, including a password.
+#: Error codes that mean that Redis is unusable until they stop, each with its meaning.
+#: The log omits the text from Redis, because it may repeat the command, including a
+#: password.
 UNUSABLE = {
     "READONLY": "it is a replica",
     "OOM": "its memory is full (maxmemory)",
@@ -67,12 +68,16 @@ _CODE = re.compile(r"[A-Z]{2,20}(?= |$)")
 
 class RedisUnavailable(TunnelError):
     """
-    Error if Redis does not work now; the text contains the reason, without secrets.
+    Error for a command while Redis does not work; the text contains the reason, without
+    secrets.
     """
 
 
 class RedisRefused(TunnelError):
-    """Error if Redis refused one command; the others of a transaction were executed."""
+    """
+    Error for a command that Redis refused; other commands of the same transaction were
+    executed.
+    """
 
     def __init__(self, code: str, command: str) -> None:
         super().__init__(f"Redis responded with {code} to {command}")
@@ -83,7 +88,8 @@ def trap_redis_errors(failure: Failure) -> None:
     """
     Handle the failure of a command whose response has no reader.
 
-    It is silent because the client logs an outage of Redis and each refused command.
+    Nothing is logged, because the client already logs an outage of Redis and each
+    refused command.
     """
     failure.trap(RedisRefused, RedisUnavailable)
 
@@ -95,7 +101,7 @@ def error_code(error: Exception) -> str:
 
 @attrs.define(eq=False)
 class _Call:
-    """Commands that were sent, and the responses so far."""
+    """Commands that were sent together, and the responses that have arrived so far."""
 
     expected: int
     deadline: float
@@ -105,9 +111,9 @@ class _Call:
 
 class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
     """
-    One connection, with responses in order, and a timeout for each.
+    Connection to Redis, with responses in order, and a timeout for each response.
 
-    :param on_message: receives the messages of a connection that has subscribed.
+    :param on_message: called with each message on a connection that has subscribed.
     """
 
     def __init__(
@@ -121,14 +127,15 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         self._timer: IDelayedCall | None = None
         #: Address of the other end, for the log.
         self.address = ""
-        #: Reason why the connection can no longer be used; empty if it can.
+        #: Reason why the connection can no longer be used; empty if it can be used.
         self.failed = ""
-        #: Fires with `failed`.
+        #: Deferred that fires with `failed` when the connection has ended.
         self.ended: Deferred[str] = Deferred()
 
     def connectionMade(self) -> None:
         """
-        Send nothing: the base class would authenticate here, and log the response.
+        Do nothing: the method of the base class would authenticate, and log the
+        response.
         """
 
     def connectionLost(self, reason: Failure) -> None:
@@ -142,7 +149,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
             self.fail(f"{self.address} does not use Redis' protocol")
 
     def fail(self, reason: str) -> None:
-        """Close the connection, and fail everything that waits for a response."""
+        """Close the connection, and fail all calls that wait for a response."""
         if self.failed:
             return
         self.failed = reason
@@ -167,7 +174,8 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         self._calls.append(call)
         if self._timer is None or not self._timer.active():
             self._timer = self._clock.callLater(self._timeout, self._late)
-        # One write for all: with TLS, each write is a record and a system call.
+        # Write all commands at once, because with TLS each write is a record and a
+        # system call.
         packed = [hiredis.pack_command(one) for one in commands]  # type: ignore[arg-type]
         self.transport.write(b"".join(packed))
         return call.done
@@ -175,7 +183,8 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
     def _late(self) -> None:
         if not self._calls:
             return
-        # The oldest call has the first deadline, because all have the same timeout.
+        # Set one timer, for the oldest call: its deadline is the first, because all
+        # calls have the same timeout.
         left = self._calls[0].deadline - self._clock.seconds()
         if left <= 0:
             self.fail(f"{self.address} did not respond within {self._timeout:g} s")
@@ -189,7 +198,8 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
             return
         if not self._calls:
             if isinstance(reply, Exception):
-                # For example "max number of clients reached".
+                # The error is not a response to a command, for example "max number of
+                # clients reached".
                 self.fail(f"{self.address} refuses the connection")
             else:
                 self.fail(f"{self.address} sent a response without a command")
@@ -202,7 +212,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
 
 
 async def ask(connection: Connection, commands: Sequence[Command]) -> list[Any]:
-    """Return the responses to *commands*; an error response is raised."""
+    """Return the responses to *commands*; raise the first response that is an error."""
     replies = await connection.send(commands)
     flat = [(str(one[0]), reply) for one, reply in zip(commands, replies, strict=True)]
     if commands[-1][0] == "EXEC" and isinstance(replies[-1], list):

@@ -1,4 +1,4 @@
-"""Connecting to Redis: sockets, TLS, sentinels and passwords."""
+"""Opening of connections to Redis: sockets, TLS, sentinels and passwords."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from tunnel.transport.tlsio import TLSClientEndpoint
 
 __all__ = ["Dialler"]
 
-#: Exceptions of an attempt that took too long: from its own timer, or after it was
-#: cancelled, because endpoints report a cancellation with an error of their own.
+#: Exceptions of an attempt that took too long: from its own timer, or after the attempt
+#: was cancelled, because endpoints report a cancellation with an error of their own.
 _TOO_LATE = (TimeoutError, UserTimeout, ConnectingCancelledError)
 
 
 def _secret(path: Path | None) -> str:
-    """Return the password in a file, read each time because passwords change."""
+    """
+    Return the password in a file, which is read each time because passwords change.
+    """
     if path is None:
         return ""
     warn_if_public(path)
@@ -41,7 +43,7 @@ def _secret(path: Path | None) -> str:
 
 
 class _Once(Factory):
-    """Factory of a single protocol."""
+    """Factory that builds a single given protocol."""
 
     noisy = False
 
@@ -54,22 +56,27 @@ class _Once(Factory):
 
 @attrs.define(eq=False)
 class Dialler:
-    """Maker of authenticated connections to the server or to the master."""
+    """
+    Maker of authenticated connections, to the server or to the master that sentinels
+    name.
+    """
 
     _settings: Redis
     _reactor: Any
-    #: Receiver of the messages on a connection that has subscribed.
+    #: Callback for the messages on a connection that has subscribed.
     _on_message: Callable[[bytes], None]
     #: Number of connections so far, including sentinels; for metrics.
     made: int = attrs.field(default=0, init=False)
-    #: Index of the sentinel to query first: the one that responded last.
+    #: Index of the sentinel to query first: the sentinel that responded last.
     _sentinel: int = attrs.field(default=0, init=False)
 
     async def open(self, commands: Sequence[Command]) -> Connection:
         """
-        Return a connection that accepted *commands*.
+        Open a connection, send *commands*, and return the connection if Redis accepted
+        them.
 
-        :raises RedisUnavailable: if no connection could be made; with the reason.
+        :raises RedisUnavailable: if no connection could be made; the text contains the
+            reason.
         """
         connection = await self._connect(await self.where())
         try:
@@ -93,8 +100,8 @@ class Dialler:
 
     async def where(self) -> tuple[str, int]:
         """
-        Return host and port of the server or of the master; for a Unix socket, its path
-        and 0.
+        Return the host and port of the server or of the master; for a Unix socket,
+        return its path and 0.
         """
         settings = self._settings
         if settings.sentinel is not None:
@@ -132,26 +139,26 @@ class Dialler:
         plain = HostnameEndpoint(self._reactor, host, port, settings.dial_timeout)
         if not settings.tls.enabled:
             return plain
-        # The handshake is complete, with certificate and name verified, before the
-        # first byte is sent.
+        # Send no byte before the handshake is complete, with certificate and name
+        # verified.
         return TLSClientEndpoint(
             plain, self._tls_context, host, self._reactor, settings.dial_timeout
         )
 
     def _tls_context(self) -> Any:
         tls = self._settings.tls
-        # Read for each connection, because certificates are renewed.
+        # Read the files for each connection, because certificates are renewed.
         return client_context(
             _path(tls.ca_certificate_file),
             cert_file=_path(tls.certificate_file),
             key_file=_path(tls.key_file),
             alpn=(),
-            # Redis may not support 1.3.
+            # Permit TLS 1.2, because Redis may not support 1.3.
             minimum_version=ssl.TLSVersion.TLSv1_2,
             system_pool=tls.ca_certificate_file is None,
         )
 
-    # Sentinel.
+    # Methods that query the sentinels.
 
     async def _ask_sentinels(self) -> tuple[str, int]:
         """Return host and port of the master from the first sentinel that knows it."""

@@ -19,7 +19,7 @@ __all__ = ["RedisCollector"]
 @attrs.define(eq=False)
 class RedisCollector(Collector):
     """
-    Collector that reads its values at each scrape.
+    Collector that reads the counters of each client at each scrape.
 
     :ivar clients: the clients by their purpose: ``directory``, ``stores``.
     """

@@ -1,9 +1,9 @@
 """
-Router that finds paths to agents, and manages the streams that wait for one.
+Router that finds paths to agents, and manages the streams that wait for a path.
 
-The kas that routes a stream chooses the instance and the kas to which it is connected,
-and (in `stream`) whether to retry.  A gateway only follows the request
-(`kas.fleet.gateway`).
+The kas that routes a stream chooses an instance of the agent, and the kas to which this
+instance is connected, and decides (in `stream`) whether to retry.  A gateway only
+follows the request (`kas.fleet.gateway`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from tunnel.toolkit.recent import Recent
 __all__ = ["Absences", "AgentPath", "Router"]
 
 #: Seconds that a stream waits for its agent: a restart of agentk, or of its node's
-#: network, takes less; a longer wait without a message would annoy users of kubectl.
+#: network, takes less time, and a longer wait without a message would annoy users of
+#: kubectl.
 ROUTING_TIMEOUT: Final = 20.0
 
 #: Seconds that a stream waits if another stream waited `ROUTING_TIMEOUT` in vain within
@@ -39,40 +40,42 @@ ROUTING_TIMEOUT: Final = 20.0
 #: show an error, and one long wait is enough.
 SHORT_TIMEOUT: Final = 2.0
 
-#: Seconds that a stream waits for an agent that has never connected: it is unlikely to
-#: connect now, and its operator should learn that soon.
+#: Seconds that a stream waits for an agent that has never connected: the agent is
+#: unlikely to connect now, and its operator should soon learn that it never connected.
 NEVER_TIMEOUT: Final = 2.0
 
-#: Seconds that a stream waits for such an agent if another stream waited in vain within
-#: the last `MISSED_SECONDS`.
+#: Seconds that a stream waits for an agent that has never connected, if another stream
+#: waited in vain within the last `MISSED_SECONDS`.
 NEVER_SHORT_TIMEOUT: Final = 0.2
 
-#: Seconds after which a stream waits for the full time again.
+#: Seconds after a wait in vain during which streams wait for a shorter time.
 MISSED_SECONDS: Final = 60.0
 
 #: Maximum number of agents for which kas remembers that a stream waited in vain; see
 #: `Router._missed`.
 MAX_MISSED: Final = 10_000
 
-#: Maximum number of streams that wait for one agent.  Each holds a client's connection.
+#: Maximum number of streams that wait for one agent, because each stream holds a
+#: client's connection.
 MAX_WAITING: Final = 2_000
 
-#: Seconds between two checks whether an agent that was silent, or had too many streams,
-#: is available again; a new connection wakes the waiters at once.
+#: Seconds between two checks whether an agent that did not respond, or had too many
+#: streams, is available again; a new connection wakes the waiting streams at once.
 LOOK_AGAIN: Final = 1.0
 
-#: Limits of kas, which carries the streams of all agents, and so has more memory than
-#: agentk.
+#: Limits on retransmission buffers in kas, which carries the streams of all agents and
+#: therefore has more memory than agentk.
 RESUME_LIMITS: Final = ResumeLimits(kept=256 << 20, kept_per_owner=32 << 20)
 
 
 class Absences(Protocol):
     """
-    Times when agents that are not connected were last seen; see `kas.agents.last_seen`.
+    Interface to the times when agents that are not connected were last seen; see
+    `kas.agents.last_seen`.
     """
 
     def sought(self, agent_id: str) -> None:
-        """Note that a stream begins to wait for an agent."""
+        """Record that a stream begins to wait for an agent."""
 
     def never(self, agent_id: str) -> bool:
         """Return whether the agent has certainly never connected."""
@@ -88,7 +91,9 @@ class Absences(Protocol):
 
 
 class _Unknown:
-    """`Absences` of a router without information about absent agents."""
+    """
+    Implementation of `Absences` for a router without information about absent agents.
+    """
 
     def sought(self, agent_id: str) -> None:
         pass
@@ -105,7 +110,7 @@ class _Unknown:
 
 class Router:
     """
-    Router that finds paths to agents, the least busy instance first.
+    Router that finds paths to agents, and prefers the least busy instance.
 
     :param peers: the sessions to other kas; None if this kas runs alone.
     :param resume_grace: seconds during which a stream survives the loss of its path.
@@ -129,7 +134,7 @@ class Router:
         self.directory = directory
         self.clock: IReactorTime = runtime.reactor
         self.keeper = Keeper(self.clock, lambda: resume_grace, RESUME_LIMITS)
-        #: Returns a number between 0 and 1, for the jitter of retries.
+        #: Function that returns a number between 0 and 1, for the jitter of retries.
         self.random = runtime.random
         self.absences = _Unknown() if absences is None else absences
         self.may_connect = may_connect
@@ -137,11 +142,13 @@ class Router:
         self.timeout = ROUTING_TIMEOUT
         #: Maximum number of streams that wait for one agent.
         self.max_waiting = MAX_WAITING
-        #: Number of streams that took another path after a refusal or a loss.
+        #: Number of streams that took another path after a refusal or after the loss of
+        #: a path.
         self.rerouted = 0
         self._peers = peers
         self._waiting: dict[str, int] = {}
-        #: Agents that were permitted to connect at some time since the wait began.
+        #: Agents that streams wait for, and that were permitted to connect at some time
+        #: since the wait began.
         self._expected: set[str] = set()
         #: Time when a stream last waited for an agent in vain, by agent.
         self._missed: Recent[str, float] = Recent(MAX_MISSED)
@@ -151,15 +158,16 @@ class Router:
         #: instance.
         self._remote: dict[bytes, int] = {}
 
-    # Paths.
+    # Methods that find paths.
 
     def only_path(self, agent_id: str) -> AgentPath | None:
         """
-        Return the path that most requests take: the best path here, if no other kas has
-        an instance that cannot be reached from here, or the only path at another kas.
+        Return the path that most requests take: the best path at this kas, if this kas
+        reaches all instances of the agent itself; otherwise the path through another
+        kas, if it is the only path.  Return None if there is a choice.
         """
         best: AgentConnection | None = None
-        # Read the table itself, because every request calls this method.
+        # Read the table directly, because every request calls this method.
         for one in self.registry.serving.get(agent_id, ()):
             tunnel = one.tunnel
             if tunnel.alive and (best is None or tunnel.load < best.tunnel.load):
@@ -190,7 +198,7 @@ class Router:
                 continue
             peer = self._peer(record)
             if peer is not None and found:
-                # The current request uses another path; later requests can choose.
+                # Dial for later requests; the current request uses another path.
                 peer.prepare()
         found.sort(key=lambda one: one[:2])
         for _, _, path in found:
@@ -200,8 +208,8 @@ class Router:
         self, agent_id: str, routes: Sequence[AgentRecord]
     ) -> list[AgentRecord]:
         """
-        Return the records of instances without an extra tunnel here, which would be a
-        shorter path.
+        Return the records of instances that have no extra tunnel to this kas; an extra
+        tunnel would be a shorter path.
         """
         instance = self.registry.instance
         return [
@@ -211,7 +219,7 @@ class Router:
         ]
 
     def path_to(self, agent_id: str, instance_id: bytes) -> AgentPath | None:
-        """Return the current path to one instance."""
+        """Return the current path to one instance; None if no path is known."""
         connection = self.registry.instance(agent_id, instance_id)
         if connection is not None:
             return AgentPath(connection.tunnel, connection.agent)
@@ -235,19 +243,23 @@ class Router:
     def was_restarted(self, agent: ConnectedAgent) -> bool:
         """
         Return whether another run of agentk is connected from the pod of *agent*, so
-        that *agent* is dead.
+        that the agentk of *agent* has ended.
         """
         here = (
             one.agent
             for one in self.registry.instances(agent.agent_id)
-            # The time of an extra tunnel is unrelated to the start of the process.
+            # Ignore extra tunnels, because their time is unrelated to the start of the
+            # process.
             if not one.extra
         )
         there = (one.agent for one in self.directory.routes(agent.agent_id))
         return any(is_restart(one, agent) for one in (*here, *there))
 
     def obstacle(self, agent_id: str) -> str:
-        """Return the obstacle on the way to the agent's kas; empty if none is known."""
+        """
+        Return the problem that prevents streams from reaching the agent's kas; empty if
+        none is known.
+        """
         for record in self.directory.routes(agent_id):
             peer = self._peer(record)
             if peer is not None and not peer.alive:
@@ -265,7 +277,8 @@ class Router:
 
     def _through(self, record: AgentRecord) -> AgentPath | None:
         """
-        Return the path through the kas of the instance, if a session to it exists.
+        Return the path through the kas of the instance; None without a session to that
+        kas.
         """
         peer = self._peer(record)
         if peer is None or not peer.alive:
@@ -276,7 +289,7 @@ class Router:
     def _peer(self, record: AgentRecord) -> Peer | None:
         return None if self._peers is None else self._peers.at(record.kas_url)
 
-    # Load of agents at other kas that is caused by streams of this kas.
+    # Methods that count the load that this kas' streams cause at agents of other kas.
 
     def taken(self, path: AgentPath) -> None:
         """Note that a stream was opened on *path*."""
@@ -290,7 +303,9 @@ class Router:
             one_less(self._remote, path.agent.instance_id)
 
     def refused(self, path: AgentPath, reason: StreamReset | SessionClosed) -> None:
-        """Correct wrong or outdated information about the agent."""
+        """
+        Correct information about the agent that a refusal proved wrong or outdated.
+        """
         self.rerouted += 1
         if path.record is not None:
             self.directory.look_again(path.agent.agent_id, path.record)
@@ -300,7 +315,7 @@ class Router:
         """Number of this kas' streams that go through other kas."""
         return sum(self._remote.values())
 
-    # Waiters.
+    # Methods for streams that wait.
 
     def may_wait(self, agent_id: str) -> bool:
         """
@@ -311,8 +326,8 @@ class Router:
             return False
         self._waiting[agent_id] = waiting + 1
         if self.may_connect(agent_id):
-            # Repeat this for every stream: the first may have begun before the agent
-            # was added.
+            # Check this for every stream, because the first stream may have begun to
+            # wait before the agent was added.
             self._expected.add(agent_id)
         self.absences.sought(agent_id)
         if self._look is None:
@@ -320,7 +335,7 @@ class Router:
         return True
 
     def stopped_waiting(self, agent_id: str) -> None:
-        """Count one waiting stream less for this agent."""
+        """Count one waiting stream less for an agent."""
         if not one_less(self._waiting, agent_id):
             self._expected.discard(agent_id)
         if not self._waiting and self._look is not None:
@@ -351,8 +366,8 @@ class Router:
 
     def revoked(self, agent_id: str) -> bool:
         """
-        Return whether an awaited agent cannot connect because it was revoked in the
-        meantime.
+        Return whether an agent was revoked while streams waited for it, so that it
+        cannot connect.
         """
         if self.may_connect(agent_id):
             if agent_id in self._waiting:
@@ -361,7 +376,7 @@ class Router:
         return agent_id in self._expected
 
     def patience(self, agent_id: str) -> float:
-        """Return the seconds that a stream has to wait for this agent."""
+        """Return the seconds that a stream should wait for an agent."""
         missed = self._missed.get(agent_id)
         lately = missed is not None and self.clock.seconds() - missed < MISSED_SECONDS
         if self.absences.never(agent_id):
@@ -375,7 +390,7 @@ class Router:
         now = self.clock.seconds()
         before = self._missed.get(agent_id)
         if before is not None and now - before < MISSED_SECONDS:
-            # Short waits do not count; otherwise no stream would wait for the full time
+            # Ignore short waits: otherwise, no stream would ever wait for the full time
             # again.
             return
         self._missed[agent_id] = now
@@ -395,12 +410,12 @@ class Router:
             self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
 
     def _look_for(self, agent_id: str) -> None:
-        """Wake the streams that wait for an agent, if they need not wait."""
-        # The call of the directory causes lookups, at the directory's own rate.
+        """Wake the streams that wait for an agent if they need not wait any longer."""
+        # Query the directory first, which causes lookups at its own rate.
         if (
             self.revoked(agent_id)
             or next(self.paths(agent_id), None) is not None
-            # The store may have responded only now.
+            # The store may have responded since the streams began to wait.
             or self.absences.never(agent_id)
         ):
             self.registry.wake(agent_id)
@@ -408,10 +423,10 @@ class Router:
 
 class AgentPath:
     """
-    One path to one instance of an agent.
+    Path to one instance of an agent.
 
-    :param record: the record of an agent at another kas, which is one more hop; None if
-        the agent is connected here.
+    :param record: the record of an agent that is connected to another kas, which is one
+        more hop; None if the agent is connected to this kas.
     """
 
     def __init__(
@@ -450,6 +465,7 @@ class AgentPath:
         target.generation = agent.generation
 
     def _charge(self, stream: StreamTransport) -> StreamTransport:
-        # In a session with another kas, no agent may use up the share of the others.
+        # Charge the agent, so that no agent uses up the share of other agents in the
+        # session with another kas.
         stream.charge(self.agent.agent_id)
         return stream

@@ -1,4 +1,4 @@
-"""A stream to an agent as its user sees it, regardless of its path."""
+"""Stream to an agent, which hides the choice and the loss of paths from its user."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from tunnel.wire.limits import DEFAULT_LIMITS
 __all__ = ["Resumption", "RoutedStream"]
 
 #: Maximum bytes of the retransmission buffer, whose data is sent again if the agent
-#: refuses the stream.  One window suffices: before more may be sent, the other end has
-#: accepted the stream.
+#: refuses the stream.  One window is enough: before more data may be sent, the other
+#: end has accepted the stream.
 MAX_BUFFERED: Final = DEFAULT_LIMITS.initial_window
 
 #: Maximum number of broken or silent paths that one request may leave, so that a
-#: request that breaks its paths ends.  It fails when the next path breaks, but stays on
-#: the next silent path, which may only be slow.
+#: request that breaks its paths ends.  After that, the request fails when its path
+#: breaks, but stays on a silent path, which may only be slow.
 MAX_LOST: Final = 3
 
 #: Seconds before another attempt: first and maximum pause.
@@ -53,14 +53,16 @@ RESUME_TIMEOUT: Final = 10.0
 
 _SENT: Final = pb.Open()
 
-#: Text without the number of seconds, so that clients that retry show it only once.
+#: Part of an error text, without the number of seconds, so that clients that retry show
+#: the text only once.
 WAITED: Final = "it did not connect while kas waited"
 TOO_MANY: Final = "too many requests are already waiting for it"
 
 
 class RoutedStream:
     """
-    Stream over one path to the agent, which may be replaced until a response arrives.
+    Stream over one path to an agent; until a response arrives, the path may be replaced
+    by another one.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class RoutedStream:
         self._path: AgentPath | None = None
         self._stream: StreamTransport | ResumableStream | None = None
         self._agent: ConnectedAgent | None = None
-        #: Data to send again; None when the current path is final.
+        #: Data to send again on another path; None when the current path is final.
         self._buffer: list[tuple[bool, bytes]] | None = []
         self._size = 0
         self._finished = options.fin
@@ -93,13 +95,13 @@ class RoutedStream:
         self._closed = False
         self._lost = 0
         self._attempts = 0
-        #: Instances that did not respond.
+        #: Instances that did not respond to this request.
         self._tried: tuple[bytes, ...] = ()
         self._why = ""
         self._waiter: _Waiter | None = None
         self._late: IDelayedCall | None = None
-        #: Time at which the stream stops waiting, for any number of refusals until
-        #: then.  Set again for each path that broke.
+        #: Time at which the stream stops waiting, however many paths refuse it until
+        #: then.  The time is set again for each path that broke.
         self._patience = 0.0
 
     @classmethod
@@ -127,13 +129,14 @@ class RoutedStream:
     def agent(self) -> ConnectedAgent | None:
         return self._agent
 
-    # Choosing a path.
+    # Methods that choose a path.
 
     def _take_best(self) -> bool:
-        """Take the best path that exists now; return False without one."""
+        """Take the best path that exists now; return False if no path can be used."""
         paths = self._router.paths(self._agent_id)
         if self._tried:
-            # A path that refused may refuse again, although it is not busy.
+            # Try paths that refused this stream last: they may refuse again, even if
+            # they are not busy.
             return any(
                 self._try(path)
                 for path in sorted(
@@ -143,7 +146,9 @@ class RoutedStream:
         return any(self._try(path) for path in paths)
 
     def _try(self, path: AgentPath) -> bool:
-        """Take *path*, and send it the earlier data; return False if it refuses."""
+        """
+        Take *path*, and send the earlier data on it; return False if the path refuses.
+        """
         stream: StreamTransport | ResumableStream
         try:
             if self._open.resume_id:
@@ -151,7 +156,8 @@ class RoutedStream:
             else:
                 stream = path.open(self._open, self, self._fin, self._may_leave)
         except (SessionClosed, StreamReset):
-            # The path is ending or full: try the next path; the request does not fail.
+            # Try the next path, because this path is ending or full; the request does
+            # not fail.
             return False
         self._path, self._stream = path, stream
         self._agent = path.agent
@@ -198,20 +204,21 @@ class RoutedStream:
         path.
         """
         self._buffer = None
-        # The stream may last long, and does not need its head any more.
+        # Drop the head, because the stream may last long and does not need its head any
+        # more.
         self._open = _SENT
         stream, path = self._stream, self._path
         assert stream is not None
         producer, self._producer = self._producer, None
         if producer is not None:
-            # The path pauses the producer directly from now on.
+            # From now on, the path pauses the user's producer directly.
             stream.unregisterProducer()
             stream.registerProducer(producer.producer, producer.streaming)
         if path is not None and path.record is None and type(stream) is StreamTransport:
-            # This object has finished: data goes directly to the user.
+            # This object has finished: from now on, data goes directly to the user.
             stream.receiver = self._receiver
 
-    # Waiting for a path.
+    # Methods that wait for a path.
 
     def _wait(self) -> None:
         router, agent_id = self._router, self._agent_id
@@ -230,7 +237,7 @@ class RoutedStream:
             self._close(AgentUnavailable(agent_id, text))
             return
         elif self._late is not None and router.absences.never(agent_id):
-            # Use only results since the beginning of the wait.
+            # Use only results that arrived after the beginning of the wait.
             now = router.clock.seconds()
             sooner = now + router.patience(agent_id)
             if sooner < self._patience:
@@ -268,7 +275,8 @@ class RoutedStream:
         name = self._router.absences.name(agent)
         reason = "AGENT_NOT_REACHABLE"
         if there := self._router.obstacle(agent):
-            # The agent may be connected, but the path to it is broken.
+            # The agent may be connected to another kas, but the path to that kas is
+            # broken.
             text = f"agent {name} is connected to another kas, and {there}"
         elif problem := self._no_leader:
             text = (
@@ -286,22 +294,20 @@ class RoutedStream:
     @property
     def _no_leader(self) -> str:
         """
-        Return why no agentk leads, if that is known to be the reason of the refusal.
+        Return why no agentk leads, if this is known to be the reason of a refusal;
+        otherwise an empty text.
         """
         if NOT_LEADING not in self._why:
             return ""
         return self._router.cluster_problem(self._agent_id)
 
     def absence(self) -> AgentUnavailable | None:
-        """
-        Return the reason of the wait, while the stream waits for its agent; otherwise
-        None.
-        """
+        """Return why the stream waits for its agent; None if it is not waiting."""
         if self._stream is not None or self._closed:
             return None
         return self._unavailable(WAITED)
 
-    # Received frames.
+    # Methods that receive frames.
 
     def headers_received(self, block: bytes) -> None:
         if self._buffer is not None:
@@ -319,18 +325,22 @@ class RoutedStream:
         self._receiver.fin_received()
 
     def path_in_doubt(self) -> None:
-        """Take another path, if permitted, because the agent is silent."""
+        """
+        Take another path, if this is permitted, because the agent does not respond.
+        """
         if self._may_leave and self._buffer is not None and self._stream is not None:
             self._stream.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:
-        """Handle a closed connection of an agent that does not seem to return."""
+        """Handle the lost connection of an agent that is unlikely to return."""
         receiver = self._receiver
         if IPathReceiver.providedBy(receiver):
             receiver.path_missing()
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """Take another path after the end of the current path, if permitted."""
+        """
+        Handle the end of the current path: take another path, if this is permitted.
+        """
         path, self._path = self._path, None
         self._stream = None
         if path is not None:
@@ -350,7 +360,7 @@ class RoutedStream:
         self._tried = (*self._tried, path.agent.instance_id)[-MAX_LOST:]
         self._router.refused(path, reason)
         if self._no_leader:
-            # No other agentk will become the leader soon.
+            # Do not wait: no other agentk will become the leader soon.
             self._close(self._unavailable("", waited=False))
         elif self._attempts > 1 or not self._take_best():
             self._wait()
@@ -358,15 +368,15 @@ class RoutedStream:
     def _may_retry(self, reason: StreamReset | SessionClosed) -> bool:
         if isinstance(reason, StreamReset):
             if reason.code is ErrorCode.REFUSED and reason.by_peer:
-                return True  # nothing was executed
+                return True  # The agent has not executed anything.
             if reason.code not in (ErrorCode.PATH_LOST, ErrorCode.NOT_RESUMABLE):
                 return False
         elif reason.code is ErrorCode.UNAUTHENTICATED:
             return False
         self._lost += 1
         self._may_leave = self._idempotent and self._lost < MAX_LOST
-        # The agent had received the stream in the meantime; the number of such losses
-        # is limited.
+        # Wait again for the full time: the agent had received the stream in the
+        # meantime, and the number of such losses is limited.
         self._patience = 0.0
         return self._idempotent and self._lost <= MAX_LOST
 
@@ -381,15 +391,15 @@ class RoutedStream:
             producer.producer.stopProducing()
         self._receiver.stream_closed(reason)
 
-    # Loss of the path of a resumable stream.
+    # Methods that handle the loss of the path of a resumable stream.
 
     def _path_lost(self) -> None:
         stream = self._stream
         if not isinstance(stream, ResumableStream):
-            return  # the path broke while it was being opened
+            return  # The path broke while it was being opened.
         if self._buffer is not None and self._may_leave:
-            # No response has arrived yet, so any other instance may execute the
-            # request.
+            # Take any other instance, which may execute the request, because no
+            # response has arrived yet.
             why = "the path to the agent broke"
             stream.end(SessionClosed(ErrorCode.PATH_LOST, why))
             return
@@ -403,7 +413,7 @@ class RoutedStream:
         self._agent = path.agent
         self._router.taken(path)
 
-    # Methods of IStream
+    # Methods of `IStream`.
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:
         if self._buffer is not None:
@@ -484,7 +494,7 @@ classImplements(RoutedStream, IWaitingStream, IConsumer, IPushProducer, IPathRec
 
 class _Producer:
     """
-    The user's producer on a path that may be replaced.
+    Wrapper of the user's producer, on a path that may be replaced.
 
     A path stops its producer when the path ends, but the user's producer continues with
     the next path.
@@ -496,13 +506,13 @@ class _Producer:
         self._paused = False
 
     def pauseProducing(self) -> None:
-        """Stop writing, because the path is full or missing."""
+        """Pause the user's producer, because the path is full or missing."""
         if self.streaming and not self._paused:
             self._paused = True
             self.producer.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """Resume writing: the path accepts data again."""
+        """Resume the user's producer, because the path accepts data again."""
         if not self.streaming:
             self.producer.resumeProducing()
         elif self._paused:
@@ -510,7 +520,10 @@ class _Producer:
             self.producer.resumeProducing()
 
     def stopProducing(self) -> None:
-        """Stop writing to this path, which has ended; another path may follow."""
+        """
+        Stop producing for this path, which has ended; the user's producer may continue
+        on another path.
+        """
         self.pauseProducing()
 
 
@@ -518,7 +531,10 @@ classImplements(_Producer, IPushProducer)
 
 
 class _Waiter:
-    """Caller of *retry* when a path to an agent may exist, or after a pause."""
+    """
+    Timer and subscription that call *retry* when a path to an agent may exist, or after
+    a pause.
+    """
 
     def __init__(
         self, router: Router, agent_id: str, retry: Callable[[], None]
@@ -530,7 +546,7 @@ class _Waiter:
         self._give_up: list[Callable[[], None]] = []
 
     def wait(self, attempts: int) -> None:
-        """Wait for the next event; after failed attempts, also for a pause."""
+        """Wait for the next event; after failed attempts, wait for a pause, too."""
         self.cancel()
         router = self._router
         self._give_up = router.wait(self._agent_id, self._wake)
@@ -556,7 +572,7 @@ class Resumption:
     """
     Search for a new path to the same instance, until the stream's grace period ends.
 
-    It is the receiver of the current attempt.
+    The object receives the events of the current attempt.
     """
 
     def __init__(
@@ -570,8 +586,9 @@ class Resumption:
         self._agent = agent
         self._stream = stream
         self._callback = callback
-        #: Newest generation of the instance when the path broke: an extra tunnel may be
-        #: older or newer than the connection, and all of them end with the process.
+        #: Newest generation of the instance when the path broke: a tunnel with this
+        #: generation or an earlier one belongs to the same process, because an extra
+        #: tunnel may be older or newer than the connection.
         self._newest = router.newest(agent)
         self._attempts = 0
         self._path: AgentPath | None = None
@@ -580,7 +597,7 @@ class Resumption:
         self._waiter = _Waiter(router, agent.agent_id, self.begin)
 
     def begin(self) -> None:
-        """Try now, or after the next event."""
+        """Make an attempt now, or after the next event."""
         stream, agent, router = self._stream, self._agent, self._router
         if stream.closed or stream.has_path or self._attempt is not None:
             return
@@ -596,7 +613,7 @@ class Resumption:
             self._wait()
 
     def _resume(self, path: AgentPath | None) -> bool:
-        """Start an attempt; return False if that is impossible now."""
+        """Start an attempt on *path*; return False if this is impossible now."""
         if path is None:
             return False
         stream = self._stream
@@ -606,8 +623,8 @@ class Resumption:
         except (SessionClosed, StreamReset):
             return False
         if path.agent.generation > self._newest:
-            # The instance has reconnected since.  Its earlier paths may still be
-            # listed, and prove nothing.
+            # The instance has reconnected, so it is alive.  Its earlier paths may still
+            # be listed, and do not prove this.
             stream.lives()
         self._path, self._attempt = path, attempt
         attempt.resumable = self
@@ -628,16 +645,16 @@ class Resumption:
         timeout, self._timeout = self._timeout, None
         cancel_call(timeout)
 
-    # Callbacks of the attempt.
+    # Methods that receive the events of the attempt.
 
     def resumed(self, path: StreamTransport, received: int) -> None:
-        """Continue the stream, which the instance still has."""
+        """Continue the stream, because the instance still has it."""
         self._attempt_ended()
         if self._stream.closed:
             path.reset(ErrorCode.CANCELLED, "the client left")
             return
         assert self._path is not None
-        # If the stream refuses the path, it has no path, as before.
+        # If the stream does not accept the path, the search continues without a path.
         if self._stream.goes_on(received):
             self._callback(self._path)
         self._stream.resumed(path, received)
@@ -662,7 +679,7 @@ class Resumption:
             self._attempt.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:
-        """Do nothing: an attempt is not resumed itself."""
+        """Do nothing: an attempt cannot be resumed itself."""
 
     def stream_closed(self, reason: Exception | None) -> None:
         """Handle the failure of this attempt."""

@@ -30,11 +30,11 @@ _RESERVED = frozenset(("agent_id", "credential", "kas", "module", "outcome", "ti
 
 
 class Controlled(Protocol):
-    """Methods of kas that `kasctl` calls; each result can be encoded as JSON."""
+    """Interface of a kas that `kasctl` commands; each result can be encoded as JSON."""
 
     async def drain(self) -> dict[str, Any]:
         """
-        Move every agent to another kas, accept no new ones, and return the progress.
+        Move all agents to other kas, accept no new agents, and return the progress.
         """
 
     async def undrain(self) -> dict[str, Any]:
@@ -44,17 +44,22 @@ class Controlled(Protocol):
         """
         Ask the agents above the average number to move, and return the progress.
 
-        If any were asked, ``asked`` in the progress is their number.
+        If any agents were asked, ``asked`` in the progress is their number.
         """
 
     async def agents(self) -> dict[str, Any]:
-        """Return every agent, with its connections and their times."""
+        """
+        Return all agents, with their connections and the times of these connections.
+        """
 
     async def peers(self) -> dict[str, Any]:
-        """Return the state of the other kas, after dialling those without a session."""
+        """
+        Return the state of the other kas, after an attempt to connect to each kas
+        without a session.
+        """
 
     async def progress(self) -> dict[str, Any]:
-        """Return the numbers of agents and requests that are still here."""
+        """Return the numbers of agents and requests that are still at this kas."""
 
     async def record_change(self, body: bytes) -> dict[str, Any]:
         """
@@ -86,7 +91,7 @@ def parse_change(body: bytes) -> AuditEvent:
 
 
 class _ControlApi:
-    """The routes of the API."""
+    """Routes of the HTTP API."""
 
     app = Klein()
 
@@ -146,7 +151,7 @@ class _QuietSite(Site):
 
 
 def control_site(kas: Controlled) -> Site:
-    """Return the API as a factory of connections."""
+    """Return a factory of connections that serve the API."""
     resource = _ControlApi(kas).app.resource()
     return _QuietSite(resource)  # type: ignore[no-untyped-call]
 

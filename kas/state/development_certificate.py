@@ -18,7 +18,7 @@ from tunnel.program.runtime import Runtime
 __all__ = ["DevelopmentCertificate"]
 
 #: Seconds between two checks whether the certificate is due for renewal.  Renewal is
-#: due after two thirds of its lifetime, so hours do not matter.
+#: due after two thirds of the certificate's lifetime, so a delay of hours is harmless.
 RENEWAL_INTERVAL = 3600.0
 
 ONE_DAY = 24 * 3600.0
@@ -28,7 +28,7 @@ class DevelopmentCertificate(Part):
     """
     Certificate of the development CA, which kas creates on first use.
 
-    :param names: host names and addresses of the certificate.
+    :param names: host names and addresses for the certificate.
     """
 
     _log = Logger()
@@ -45,12 +45,12 @@ class DevelopmentCertificate(Part):
         self._warned_at: float | None = None
 
     def files(self) -> pki.ServerFiles:
-        """Return the current files, and create or renew them if necessary."""
+        """Return the current files; create or renew them first if necessary."""
         now, host = self._runtime.now, socket.gethostname()
         return pki.ensure(self._state, now, host, self._names)
 
     def certificate(self) -> tuple[Path, Path]:
-        """Return the files of the certificate and its key, which stay valid."""
+        """Return the paths of the certificate and its key, which never change."""
         files = self.files()
         if not self._renewal.running:
             self._log.info(
@@ -68,7 +68,7 @@ class DevelopmentCertificate(Part):
         return files.certificate_file, files.key_file
 
     def _renew(self) -> None:
-        # The listeners read the new file by themselves.
+        # Do not notify the listeners, because they read the new file by themselves.
         try:
             files = self.files()
         except (ConfigurationError, OSError):
@@ -90,6 +90,6 @@ class DevelopmentCertificate(Part):
         )
 
     async def drain(self, phase: Phase) -> None:
-        """Stop renewing."""
+        """Stop renewing the certificate."""
         if phase is Phase.READINESS and self._renewal.running:
             self._renewal.stop()

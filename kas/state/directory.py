@@ -1,9 +1,9 @@
 """
 The state directory, for data that kas must remember between two starts.
 
-It holds private keys and the identity file, so no other user may write there. Files are
-replaced as a whole, never changed in place: a reader without the lock sees the old or
-the new file.
+The directory contains private keys and the identity file, so no other user may write to
+it. Files are replaced as a whole, and never changed in place: a reader without the lock
+sees either the old or the new file.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from tunnel.toolkit.files import in_words, owner_of, replace_file
 __all__ = ["StateDirectory", "locate", "process_name"]
 
 _LOCK = "lock"
-# Maximum seconds to wait for the lock: its holder writes only one small file, so a
-# longer wait means that a program hangs.
+# Maximum seconds to wait for the lock: the holder of the lock writes only one small
+# file, so a longer wait means that a program has stopped responding.
 LOCK_TIMEOUT = 10.0
 _LOCK_RETRY = 0.05
-# Maximum characters of a host name that are used, from its end, where names of pods
-# differ: the path of a socket must be short.
+# Maximum number of characters of a host name in the names of files, because the path of
+# a socket must be short.  The last characters are used, because names of pods differ at
+# their end.
 MAX_HOST = 32
-# Limit of kill(); Linux's own limit is much lower.
+# Maximum process id that kill() accepts; Linux's own limit is much lower.
 _MOST_PID = 2**31
 # Maximum bytes of a file, to limit the memory for a start or a reload: a hundred
 # thousand agents take 30 MiB.
@@ -42,16 +43,17 @@ MAX_FILE = 64 * 1024 * 1024
 
 def locate(option: str | None, environ: Mapping[str, str]) -> Path:
     """
-    Return the state directory: as configured, from systemd, or the user's own.
+    Return the path of the state directory: from the option, from systemd, or in the
+    user's home.
 
     :param option: the value of ``--state-directory``.
     """
     if option:
         return Path(option).absolute()
-    # systemd separates several directories by colons; the first belongs to kas.
+    # systemd separates several directories by colons; kas uses the first directory.
     if first := environ.get("STATE_DIRECTORY", "").split(":")[0]:
         return Path(first)
-    # The XDG specification requires that a relative path is ignored.
+    # Ignore a relative path, as the XDG specification requires.
     if (base := environ.get("XDG_STATE_HOME", "")).startswith("/"):
         return Path(base) / "kas"
     home = environ.get("HOME", "")
@@ -66,8 +68,8 @@ def process_name(pid: int | str) -> str:
     """
     Return the part of file names that identifies a process of this machine.
 
-    It contains the host name, because several hosts may mount a directory, and the
-    process id is 1 in every container.
+    The text contains the host name, because several hosts may mount the same directory,
+    and the process id is 1 in every container.
     """
     host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
     return f"{host[-MAX_HOST:]}.{pid}"
@@ -75,7 +77,7 @@ def process_name(pid: int | str) -> str:
 
 @attrs.frozen
 class StateDirectory:
-    """State directory that was checked; see `open`."""
+    """State directory whose owner and permissions were checked; see `open`."""
 
     path: Path
 
@@ -108,7 +110,8 @@ class StateDirectory:
             ) from None
         if not stat.S_ISDIR(found.st_mode):
             raise ConfigurationError([f"{path} is not a directory"])
-        # root may use any user's directory, to run kasctl.
+        # Accept the directory of any user if this process is root, so that root can run
+        # kasctl.
         if os.geteuid() != 0 and found.st_uid not in (os.geteuid(), 0):
             raise ConfigurationError(
                 [
@@ -140,7 +143,10 @@ class StateDirectory:
         return self.path / name
 
     def of_processes(self, prefix: str, suffix: str) -> Iterator[tuple[int, Path]]:
-        """Yield the files of processes of this host, each with the process id."""
+        """
+        Yield the process ids and paths of the files that belong to processes of this
+        host.
+        """
         mine = prefix + process_name("")
         for path in self.path.glob(f"{mine}*{suffix}"):
             number = path.name.removeprefix(mine).removesuffix(suffix)
@@ -178,8 +184,8 @@ class StateDirectory:
         """
         Replace a file atomically.
 
-        :param durable: whether to wait until the file is on disk, which blocks a
-            reactor.
+        :param durable: whether to wait until the file is on disk, which must not be
+            done in a reactor.
         """
         replace_file(self.file(name), data, mode, durable=durable)
 
@@ -192,8 +198,8 @@ class StateDirectory:
         sleep: Callable[[float], object] = time.sleep,
     ) -> Iterator[None]:
         """
-        Hold the lock against other processes.  This blocks, and must not run in a
-        reactor.
+        Hold the directory's lock, so that no other process holds it.  This method
+        blocks, and must not be called in a reactor.
 
         :raises ConfigurationError: if the lock is not free in time.
         """
@@ -221,7 +227,7 @@ class StateDirectory:
             os.close(descriptor)
 
     def _give_away(self, descriptor: int) -> None:
-        """Give files that root writes with kasctl to the user of kas."""
+        """Change the owner of a file that root wrote with kasctl to the user of kas."""
         if os.geteuid() == 0:
             owner = self.path.stat()
             os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -1,10 +1,11 @@
 """
 Development CA and certificate of a kas without configured certificates.
 
-kas creates them in the state directory on its first start, so that TLS works before an
-operator has provided certificates: ``ca.crt``, ``ca.key``, ``server.crt``,
-``server.key``.  It never replaces an operator's own files in that directory; it renews
-only a certificate that this CA signed, with the same key, so that pins stay valid.
+kas creates the CA and the certificate in the state directory on its first start, so
+that TLS works before an operator has provided certificates: ``ca.crt``, ``ca.key``,
+``server.crt``, ``server.key``. kas never replaces an operator's own files in that
+directory, and renews only a certificate that this CA signed, with the same key, so that
+pins stay valid.
 """
 
 from __future__ import annotations
@@ -48,41 +49,43 @@ SERVER_KEY = "server.key"
 
 CA_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=90)
-#: Time before the expiry of the CA at which kas begins to warn: from then on,
-#: certificates expire with the CA, and every agent and kubeconfig needs the next CA.
+#: Time before the expiry of the CA at which kas begins to warn: from this time on,
+#: certificates expire together with the CA, and every agent and kubeconfig needs the
+#: next CA.
 CA_NOTICE = SERVER_LIFE
 # Time by which certificates are backdated, for agents whose clocks are slightly behind.
 BACKDATED = timedelta(hours=1)
 
-# Maximum number of names of one certificate: a handshake sends all of them.
+# Maximum number of names of one certificate: a handshake transmits all names.
 MAX_NAMES = 100
 
 
 @attrs.frozen
 class ServerFiles:
-    """Files that `DevelopmentPki.ensure` provides."""
+    """Result of `DevelopmentPki.ensure`: the files of a certificate."""
 
     certificate_file: Path
     key_file: Path
-    #: File for ``agentk --ca-cert-file``; None if the development CA did not sign the
-    #: certificate.
+    #: CA file for ``agentk --ca-cert-file``; None if the development CA did not sign
+    #: the certificate.
     ca_file: Path | None
     #: Pin of the server's key, for ``curl --pinnedpubkey``.
     pin: str
     expires_at: datetime
     #: Time when `ensure` has to be called again; None for a certificate of another CA.
     renew_at: datetime | None
-    #: Reason why the certificate will not be renewed, with the remedy; None if it will
-    #: be, or is from another CA.
+    #: Reason why the certificate will not be renewed, with the remedy; None if the
+    #: certificate will be renewed, or is from another CA.
     problem: str | None = None
 
 
 @attrs.frozen(eq=False)
 class DevelopmentPki:
     """
-    Creator of the files in a state directory, which it also renews.
+    Creator of the development CA and certificate in a state directory, which also
+    renews the certificate.
 
-    :param hostname: the name of this machine; becomes a name of the certificate.
+    :param hostname: the name of this machine, which becomes a name of the certificate.
     :param now: returns the time of day, with a time zone.
     :param names: further host names and addresses for the certificate.
     """
@@ -115,9 +118,9 @@ class DevelopmentPki:
                 certificate = self._issue(authority, self._names())
                 ours = True
             elif ours and authority is not None and self._lacks_names(certificate):
-                # Keep the certificate's names: several kas may share the directory,
-                # each with its own names.  The next renewal drops names that no kas
-                # needs.
+                # Keep the names of the certificate, because several kas may share the
+                # directory, each with names of its own.  The next renewal drops names
+                # that no kas needs.
                 names = dict.fromkeys((*self._names(), *names_of(certificate)))
                 certificate = self._issue(authority, [*names][:MAX_NAMES])
         return ServerFiles(
@@ -134,14 +137,15 @@ class DevelopmentPki:
         return self._can_issue() and self.now() >= _renewal(certificate)
 
     def _lacks_names(self, certificate: x509.Certificate) -> bool:
-        # Compare without this machine's own name: kasctl may run on a machine with
-        # another name.
+        # Compare the names without this machine's own name, because kasctl may run on a
+        # machine with another name.
         own = {canonical_name(name) for name in self.names}
         missing = own.intersection(self._names()).difference(names_of(certificate))
         return bool(missing) and self._can_issue()
 
     def _can_issue(self) -> bool:
-        # Without the CA's key, the certificate stays until an operator replaces it.
+        # If the CA's key is missing, the certificate stays until an operator replaces
+        # it.
         return self.state.read(CA_KEY) is not None
 
     def _certificate(self, name: str) -> x509.Certificate | None:
@@ -189,7 +193,7 @@ class DevelopmentPki:
         )
 
     def _make_authority(self) -> x509.Certificate:
-        # Write the key first: a certificate without its key would be useless.
+        # Write the key first, because a certificate without its key would be useless.
         key = self._key(CA_KEY) or ec.generate_private_key(ec.SECP256R1())
         self._write_key(CA_KEY, key)
         name = _name(f"kas development CA of {self.hostname}")
@@ -218,11 +222,12 @@ class DevelopmentPki:
                     + _new_authority("the right one")
                 ]
             )
-        # Keep the key: pins stay valid, and one rename replaces everything.
+        # Keep the key, so that pins stay valid and replacing a single file is enough.
         key = self._key(SERVER_KEY) or ec.generate_private_key(ec.SECP256R1())
         self._write_key(SERVER_KEY, key)
         public = key.public_key()
-        # Kas present the certificate to each other as clients if required.
+        # Permit the use as a client: kas present the certificate to each other if
+        # required.
         usage = x509.ExtendedKeyUsage(
             [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         )
@@ -280,17 +285,18 @@ class DevelopmentPki:
             self.state.write(name, data)
 
     def _write_certificate(self, name: str, certificate: x509.Certificate) -> None:
-        # The certificate is public, unlike all other files in the directory.
+        # Make the certificate readable for all users, unlike all other files in the
+        # directory.
         data = certificate.public_bytes(serialization.Encoding.PEM)
         self.state.write(name, data, mode=0o644)
 
 
 def _new_authority(restored: str = "") -> str:
     """
-    Describe how to get another CA.
+    Return the advice how to get another CA.
 
     All three files must be removed: kas would treat a remaining certificate as the
-    certificate of another CA, and it would expire.
+    certificate of another CA, and would not renew it.
     """
     first = f"restore {restored} from a backup, or " if restored else ""
     return (
@@ -302,9 +308,10 @@ def _new_authority(restored: str = "") -> str:
 
 def renewal_problem(state: StateDirectory, now: datetime) -> str | None:
     """
-    Return why kas cannot renew its own certificate, or soon cannot, with the remedy.
+    Return why kas cannot renew its own certificate now, or will soon be unable to, with
+    the remedy.
 
-    :returns: None if kas can renew it.
+    :returns: None if kas can renew the certificate.
     """
     if state.read(CA_KEY) is None:
         return (
@@ -314,7 +321,8 @@ def renewal_problem(state: StateDirectory, now: datetime) -> str | None:
     try:
         authority = x509.load_pem_x509_certificate(state.read(CA_CERTIFICATE) or b"")
     except ValueError:
-        # `DevelopmentPki.ensure` reports a damaged file, and creates a missing one.
+        # Ignore such files: `DevelopmentPki.ensure` reports a damaged file, and creates
+        # a missing one.
         return None
     end = authority.not_valid_after_utc
     if now < end - CA_NOTICE:
@@ -396,7 +404,10 @@ def _renewal(certificate: x509.Certificate) -> datetime:
 
 
 def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Return whether *authority* itself issued *certificate*, regardless of time."""
+    """
+    Return whether *authority* signed *certificate*, whether or not the certificate is
+    valid now.
+    """
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

@@ -1,5 +1,6 @@
 """
-Sockets in the state directory, through which `kasctl` reaches the kas that use it.
+Sockets in the state directory, through which `kasctl` reaches the kas that use this
+directory.
 
 A program that can open such a socket can read the state directory, so it needs no
 further authentication.  Each process has its own socket, named by host and process id,
@@ -42,8 +43,8 @@ SUFFIX = ".sock"
 #: Maximum bytes of the path of a Unix socket (Linux).
 MAX_PATH = 107
 
-#: Address of a worker for the other workers without Redis: in the folder of its kas
-#: (`kas.workers.folder`).
+#: Pattern for the address that a worker has for other workers if kas has no Redis: a
+#: socket in the folder of its kas (`kas.workers.folder`).
 _PEER = re.compile(
     r"unix://.*/workers-[0-9a-f]{4}-([0-9]+)(?:\.[0-9]+)?/([0-9]+)\.peer"
 )
@@ -51,25 +52,26 @@ _PEER = re.compile(
 
 def worker_at(url: str) -> str:
     """
-    Return a text for users that names the worker and kas at *url*; otherwise *url*
-    itself.
+    Return a text for users that names the worker and the kas at *url*; if *url* is not
+    the address of a worker, return *url* itself.
     """
     found = _PEER.fullmatch(url)
     return url if found is None else f"worker {found[2]} of {found[1]}"
 
 
 def path_of(state: StateDirectory, pid: int, prefix: str = CONTROL) -> Path:
-    """Return the path of a process' socket."""
+    """Return the path of the socket of a process."""
     return state.file(f"{prefix}{process_name(pid)}{SUFFIX}")
 
 
 class ProcessSocket(Part):
     """
-    One socket of this process.
+    Socket in the state directory on which this process listens.
 
-    :param lost: the commands of `kasctl` that will not work without the socket, for the
-        log.
-    :param handed: an inherited socket that already listens; None to open one.
+    :param lost: text for the log: the commands of `kasctl` that do not work without the
+        socket.
+    :param handed: an inherited socket that already listens; None if this process has to
+        open the socket.
     """
 
     _log = Logger()
@@ -94,8 +96,8 @@ class ProcessSocket(Part):
         self._port: InheritedPort | None = None
 
     async def start(self) -> None:
-        """Listen; if that is impossible, log it and continue without."""
-        # Imported here, because kasctl uses this file without Twisted's transports.
+        """Listen on the socket; if this is impossible, log the reason and continue."""
+        # Import it here, because kasctl uses this file without Twisted's transports.
         from tunnel.program.inherited_port import InheritedPort
 
         descriptor = self._handed
@@ -112,8 +114,8 @@ class ProcessSocket(Part):
 
         from tunnel.program.sockets import open_socket
 
-        # Compute the path here, because a daemon runs in another process than the
-        # constructor.
+        # Compute the path when the service starts, because a daemon starts in another
+        # process than the one that called the constructor.
         path = path_of(self._state, os.getpid(), self._prefix)
         if len(os.fsencode(path)) > MAX_PATH:
             self._log.warn(

@@ -1,11 +1,13 @@
 """
-Records of running kas in the state directory, for `kasctl`: their addresses.
+Records of running kas in the state directory, which contain their addresses for
+`kasctl`.
 
-Each process has a separate file, because several may share a directory, even from
-several hosts or containers.  The file exists from the time when the listeners are open
-until kas stops, and then, with another name, until it has ended.  A leftover of a crash
-is recognized by its dead process, and the next kas that starts on this host removes it.
-Processes of other hosts are ignored, because no program here could reach them.
+Each process has a file of its own, because several processes may share a directory,
+even from several hosts or containers.  The file exists from the time when the listeners
+are open until kas begins to stop; from then on, it has another name, until kas has
+ended.  If kas crashed, its file remains, but names a process that does not exist; the
+next kas that starts on this host removes such files.  Processes of other hosts are
+ignored, because no program on this host could reach them.
 """
 
 from __future__ import annotations
@@ -45,15 +47,16 @@ __all__ = [
 
 _PREFIX = "running-"
 
-#: Prefix of the file of a kas that is stopping.
+#: Prefix of the name of the file of a kas that is stopping.
 _LEAVING = "stopping-"
 
-#: Name of the file that a kas without Redis locks, because it must be the only one.
+#: Name of the file that a kas without Redis locks, because no other kas may use the
+#: directory.
 _HELD = "kas.lock"
 
 _log = Logger()
 
-#: Purposes of listeners.
+#: Purposes of listeners, as named in records.
 AGENTS = "agents"
 OBSERVABILITY = "health and metrics"
 KUBERNETES_API = "kubernetes_api"
@@ -67,7 +70,7 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
 
 @attrs.frozen
 class Running:
-    """A running kas."""
+    """Record of a running kas."""
 
     pid: int
     listeners: tuple[Opened, ...]
@@ -84,7 +87,8 @@ class Running:
 
     def url(self, what: str) -> str | None:
         """
-        Return the listener for *what* as a URL; None without one, or for a Unix socket.
+        Return the listener for *what* as a URL; None if no such listener exists, or if
+        it is a Unix socket.
         """
         found = self.find(what)
         if found is None or found.address.startswith("/"):
@@ -110,13 +114,14 @@ def refuse_twins(state: StateDirectory) -> None:
     """
     Refuse to start beside a kas of another container with the same host name.
 
-    Several containers may share the directory, and distinguish their files by host
-    names.  If a file has the id of this process, or belongs to no process here, but its
-    kas still responds, the file belongs to another container with the same host name.
+    Several containers may share the directory, and host names distinguish their files.
+    If a file has the id of this process, or names a process that does not exist in this
+    container, but its kas still responds, then the file belongs to another container
+    with the same host name.
 
     :raises ConfigurationError: if such a kas exists.
     """
-    # Imported here, because kasctl uses this file without Twisted's endpoints.
+    # Import it here, because kasctl uses this file without Twisted's endpoints.
     from tunnel.program.sockets import is_listening
 
     for pid, path in state.of_processes(CONTROL, SUFFIX):
@@ -135,8 +140,8 @@ def hold(state: StateDirectory) -> int | None:
     """
     Lock the directory for one kas without Redis, until it stops.
 
-    Two such kas would not know each other's agents.  The lock always ends with its
-    process.
+    Two such kas would not know each other's agents.  The lock ends when its process
+    ends.
 
     :returns: a descriptor to close; None if the directory is not writable.
     :raises ConfigurationError: if another kas holds the lock.
@@ -165,7 +170,7 @@ def hold(state: StateDirectory) -> int | None:
 
 
 def file_name(pid: int) -> str:
-    """Return the name of a process' file."""
+    """Return the name of the file of a process."""
     return f"{_PREFIX}{process_name(pid)}.json"
 
 
@@ -194,12 +199,14 @@ def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
 
 
 def leave(state: StateDirectory) -> None:
-    """Hide this process from `look`, because it is stopping."""
+    """
+    Rename the file of this process so that `look` ignores it, because kas is stopping.
+    """
     file = state.file(file_name(os.getpid()))
     try:
         file.rename(state.file(_leaving_name(os.getpid())))
     except FileNotFoundError:
-        pass  # it stopped before it was ready
+        pass  # This kas stopped before it was ready, so the file does not exist.
     except OSError:
         _log.failure("renaming {file} failed", file=str(file))
 
@@ -215,12 +222,14 @@ def forget(state: StateDirectory) -> None:
 
 
 def look(state: StateDirectory) -> tuple[Running, ...]:
-    """Return the records of the running kas on this host, by process id."""
+    """Return the records of the running kas on this host, sorted by process id."""
     return _all_of(state, _PREFIX)
 
 
 def look_at_leaving(state: StateDirectory) -> tuple[Running, ...]:
-    """Return the records of stopping kas; some of their listeners are closed."""
+    """
+    Return the records of kas that are stopping; some of their listeners are closed.
+    """
     return _all_of(state, _LEAVING)
 
 
@@ -234,7 +243,7 @@ def _all_of(state: StateDirectory, prefix: str) -> tuple[Running, ...]:
 
 
 def _sweep(state: StateDirectory) -> None:
-    """Remove the files of dead processes."""
+    """Remove the files of processes that do not exist any more."""
     for prefix, suffix in (
         (_PREFIX, ".json"),
         (_LEAVING, ".json"),
@@ -242,14 +251,14 @@ def _sweep(state: StateDirectory) -> None:
         (CALLS, SUFFIX),
     ):
         for pid, path in state.of_processes(prefix, suffix):
-            # In a container, the process id is always the same, so the file may be from
-            # an earlier process.
+            # In a container, the process id is always the same, so the file may belong
+            # to an earlier process.
             ours = prefix == _LEAVING and pid == os.getpid()
             if ours or not is_alive(pid):
                 try:
                     path.unlink(missing_ok=True)
                 except OSError as error:
-                    # The leftover is harmless.
+                    # Continue, because a leftover file is harmless.
                     _log.debug(
                         "cannot remove {path}: {reason}", path=path, reason=error
                     )
@@ -262,12 +271,12 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it belongs to another user, and is alive
+        pass  # The process belongs to another user, and is alive.
     return True
 
 
 def _read(pid: int, state: StateDirectory, name: str) -> Running | None:
-    # Only programs write this file, and nothing depends on it, so errors are ignored.
+    # Ignore errors: only programs write this file, and nothing depends on it.
     try:
         content = json.loads(state.read(name) or b"")
         listeners = tuple(map(Opened.from_json, content["listeners"]))

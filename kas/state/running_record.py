@@ -15,7 +15,7 @@ __all__ = ["Announcer", "RunningRecord"]
 
 
 class Announcer(Part, ABC):
-    """Base class for the part that announces a process on this machine."""
+    """Base class of the part that announces a process on this machine."""
 
     @abstractmethod
     def publish(self) -> None:
@@ -24,7 +24,8 @@ class Announcer(Part, ABC):
 
 class RunningRecord(Announcer):
     """
-    Record of this process, and the lock against a second kas without Redis.
+    Writer of the record of this process, and owner of the lock against a second kas
+    without Redis.
 
     :param alone: whether kas has no Redis, so that no other kas may use the state
         directory.
@@ -42,11 +43,10 @@ class RunningRecord(Announcer):
         self._state = state
         self._alone = alone
         self._opened = opened
-        #: Descriptor of the lock, while no other kas without Redis may use the state
-        #: directory.
+        #: Descriptor of the lock; None if this kas does not hold the lock.
         self._lock: int | None = None
-        #: Whether the record belongs to this kas: after a refused start it may belong
-        #: to another.
+        #: Whether the record belongs to this kas: if the start was refused, the record
+        #: may belong to another kas.
         self._is_ours = False
 
     async def start(self) -> None:
@@ -65,7 +65,9 @@ class RunningRecord(Announcer):
         running.tell(self._state, self._opened())
 
     async def drain(self, phase: Phase) -> None:
-        """Mark the record, and let a successor start while this process ends."""
+        """
+        Mark the record as stopping, and let a successor start while this process ends.
+        """
         if phase is not Phase.READINESS:
             return
         running.leave(self._state)

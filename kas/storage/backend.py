@@ -1,4 +1,4 @@
-"""Stores of modules, with the backend that the configuration selects."""
+"""Stores of modules, in the backend that the configuration selects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["make_stores"]
 
-#: Callback with the name of a store and each change of it.
+#: Function that is called with the name of a store and each change of this store.
 Changed = Callable[[str, StoreEvent], None]
 
 
@@ -32,21 +32,21 @@ def make_stores(
 
     :param directory: the Redis client of the directory, whose metrics are combined with
         the metrics of the stores' own client.
-    :param changed: returns the listener for changes in the file; None if no other
-        worker shares the file.
+    :param changed: function that returns the listener for changes in the file, or None
+        if no other worker shares the file.
     """
     redis = configuration.redis
     if redis is None:
 
         def make_file() -> StoreBackend:
-            # Imported here, because few modules need a store, and kas without a store
-            # also works without SQLite.
+            # Import it here: few modules need a store, and a kas without a store also
+            # works without SQLite.
             from kas.storage.file_backend import FileBackend
 
             return FileBackend(state, runtime.reactor, runtime.now, tell=changed())
 
         return Stores(make_file, runtime.reactor)
-    # Imported here, because importing kas.redis installs the reactor.
+    # Import it here, because importing kas.redis installs the reactor.
     from kas.redis.metrics import RedisCollector
 
     clients = {} if directory is None else {"directory": directory}

@@ -1,12 +1,14 @@
 """
-Stores of modules in one file in the state directory: ``store.sqlite``.
+Backend of the stores of modules in one file in the state directory: ``store.sqlite``.
 
-SQLite is suitable: a change is on disk when its Deferred fires, an incomplete change is
-rolled back after a crash, and the cost of both is proportional to the change. Every
-call waits for the disk, so calls run in a thread, one after the other.
+SQLite is used because a change is on disk when its Deferred fires, because an
+incomplete change is rolled back after a crash, and because the cost of both is
+proportional to the change. Every call waits for the disk, so calls run in a thread, one
+after the other.
 
-The database uses a rollback journal, another file that exists during writes, and not a
-write-ahead log, which needs shared memory that network volumes lack.
+The database uses a rollback journal, a second file that exists during writes.  It does
+not use a write-ahead log, because this needs shared memory, which network volumes do
+not support.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ __all__ = ["FILE", "FileBackend"]
 
 _T = TypeVar("_T")
 
-#: Name of the file, and of the lock of the kas that uses it.
+#: Name of the file, and name of the lock that the kas which uses the file holds.
 FILE = "store.sqlite"
 _LOCK = "store.lock"
 
@@ -64,13 +66,13 @@ CREATE UNIQUE INDEX by_key ON entries (name, key);
 CREATE INDEX by_expiry ON entries (name, expires) WHERE expires IS NOT NULL;
 """
 
-#: SQLite's errors for a damaged file.
+#: SQLite's error codes for a damaged file.
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 #: Seconds between two searches for expired values that another worker may have set.
 SHARED_SWEEP = 10.0
 
-#: Maximum number of logged lines of SQLite's own report about a damaged file.
+#: Maximum number of lines of SQLite's own report about a damaged file that are logged.
 _REPORTED = 5
 
 
@@ -79,10 +81,10 @@ class FileBackend:
     """
     Implementation of `tunnel.hosting.stores.StoreBackend`.
 
-    :param reactor: provides the threads.
+    :param reactor: reactor that provides the threads.
     :param now: returns the time of day.
-    :param tell: notified of each local change, if the workers of one kas share the
-        file; None if only this process uses it.
+    :param tell: called with each change of this process if the workers of one kas share
+        the file; None if only this process uses the file.
     """
 
     hears = True
@@ -95,11 +97,11 @@ class FileBackend:
     _listener: BackendListener | None = attrs.field(default=None, init=False)
     _one_at_a_time: DeferredLock = attrs.field(factory=DeferredLock, init=False)
     _database: sqlite3.Connection | None = attrs.field(default=None, init=False)
-    #: Descriptor of the lock while this process holds it, otherwise -1.
+    #: Descriptor of the lock; -1 while this process does not hold the lock.
     _lock: int = attrs.field(default=-1, init=False)
     #: Changes of the running transaction.
     _changes: list[tuple[str, StoreEvent]] = attrs.field(factory=list, init=False)
-    #: The last logged problem, until the store works again.
+    #: Problem that was logged last; empty after the store has worked again.
     _said: str = attrs.field(default="", init=False)
     _stopped: bool = attrs.field(default=False, init=False)
     _log = Logger()
@@ -107,7 +109,8 @@ class FileBackend:
     @property
     def sweep_interval(self) -> float:
         """
-        Seconds between two searches for expired values, which another worker may set.
+        Seconds between two searches for expired values, because another worker may set
+        such values.
         """
         return math.inf if self._tell is None else SHARED_SWEEP
 
@@ -115,7 +118,7 @@ class FileBackend:
         self._listener = listener
 
     async def stop(self) -> None:
-        """Close the file after the running operation."""
+        """Close the file after the running operation has ended."""
         self._stopped = True
         await self._one_at_a_time.run(self._in_thread, self._close)
 
@@ -194,7 +197,7 @@ class FileBackend:
     ) -> tuple[list[str], str]:
 
         def read(database: sqlite3.Connection) -> tuple[list[str], str]:
-            # TEXT is sorted by its bytes, which is also the order of code points.
+            # SQLite sorts TEXT by its bytes, which is also the order of code points.
             rows = database.execute(
                 "SELECT key FROM entries WHERE name = ? AND key >= ? AND key > ?"
                 " AND (expires IS NULL OR expires > ?) ORDER BY key LIMIT ?",
@@ -217,7 +220,7 @@ class FileBackend:
 
         return await self._do(write)
 
-    # Operations within a transaction.
+    # Functions that run within a transaction.
 
     def _microseconds(self) -> int:
         return int(self._now() * 1_000_000)
@@ -240,7 +243,9 @@ class FileBackend:
     def _change(
         self, database: sqlite3.Connection, name: str, more: int
     ) -> tuple[int, int]:
-        """Return the version of a change, and the bytes of the namespace after it."""
+        """
+        Return the version of a change, and the size of the namespace after this change.
+        """
         ask = "SELECT version, bytes FROM namespaces WHERE name = ?"
         last, size = database.execute(ask, (name,)).fetchone() or (0, 0)
         version = next_version(last, self._now())
@@ -250,14 +255,14 @@ class FileBackend:
         )
         return version, size + more
 
-    # The file.
+    # Methods about the file.
 
     async def _do(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         def done_in_thread() -> tuple[_T, list[tuple[str, StoreEvent]]]:
             self._changes = []
             database = self._open()
-            # Take the writer's lock at once: SQLite refuses it later if another program
-            # has written after the read.
+            # Take the writer's lock at once: SQLite would refuse it later if another
+            # program had written after the read.
             database.execute("BEGIN IMMEDIATE")
             try:
                 result = work(database)
@@ -300,7 +305,8 @@ class FileBackend:
         file = self._state.file(FILE)
         with self._state.lock():
             if not file.exists() and not file.is_symlink():
-                # Replace the file as a whole: a truncated file would be damaged.
+                # Replace the file as a whole, because a file that was only truncated
+                # would be damaged.
                 self._state.write(FILE, _empty())
         if not file.stat().st_size:
             raise sqlite3.DatabaseError("the file is empty")
@@ -322,7 +328,8 @@ class FileBackend:
         """
         Lock the file against other kas, unless workers share it.
 
-        Watches in this process would miss the changes of another kas.
+        The lock is needed because watches in this process would miss the changes of
+        another kas.
         """
         if self._lock < 0 and self._tell is None:
             self._lock = lock_file(self._state)
@@ -394,11 +401,11 @@ def _empty() -> bytes:
 
 def _check(database: sqlite3.Connection) -> None:
     """
-    Check the database.
+    Configure the connection, and check the database.
 
     :raises sqlite3.DatabaseError: if the file does not belong to txkas, or is damaged.
     """
-    # Each change is on disk before COMMIT returns, including the removal of the
+    # Have each change on disk before COMMIT returns, including the removal of the
     # journal.
     database.execute("PRAGMA synchronous = EXTRA")
     report = database.execute(f"PRAGMA quick_check({_REPORTED})").fetchall()
@@ -417,8 +424,8 @@ def _check(database: sqlite3.Connection) -> None:
 
 def _there(database: sqlite3.Connection, name: str, key: str) -> tuple[int, int]:
     """
-    Return the version of the value at a key, and the bytes of key and value; 0 without
-    a value.
+    Return the version of the value at a key, and the size of the key and the value in
+    bytes; both are 0 if the key has no value.
     """
     row = database.execute(
         "SELECT version, length(value) FROM entries WHERE name = ? AND key = ?",

@@ -1,5 +1,6 @@
 """
-Stores of modules in Redis.  All keys begin with ``<key_prefix>:txkas1:store:``.
+Backend of the stores of modules in Redis.  All keys begin with
+``<key_prefix>:txkas1:store:``.
 
 =============================  ====  ==================================================
 Key                            Type  Content
@@ -12,15 +13,15 @@ Key                            Type  Content
 channel ``<...>:store``              ``S`` or ``D``, version, namespace, key
 =============================  ====  ==================================================
 
-No key expires by itself, because Redis is the only place of this data.  Times are
-microseconds since 1970 by the clock of Redis, which all kas share.
+No key expires by itself, because only Redis contains this data.  Times are microseconds
+since 1970 by the clock of Redis, which all kas share.
 
-Each operation is one atomic script.  It is sent as text each time, because a loaded
-script is unknown after a restart or a failover.
+Each operation is one atomic script.  The script is sent as text each time, because
+Redis does not know a loaded script any more after a restart or a failover.
 
-A namespace without an epoch gets a random one.  If the epoch differs from the last one,
-or the version is older, Redis has lost data: the backend logs this, and tells watches
-to read again.
+A namespace without an epoch gets a random epoch.  If the epoch differs from the last
+known epoch, or the version is older than the last known version, Redis has lost data:
+the backend logs this, and notifies watches that they have to read again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ LOOK_INTERVAL = 10.0
 FIRST_STEP = 0.01
 
 #: Maximum number of expired values that one operation removes; the next operation
-#: removes the rest.  This blocks Redis for a millisecond.
+#: removes the rest.  Removing this many values blocks Redis for a millisecond.
 _SWEEP = 500
 
 #: Maximum bytes of an accepted message on the channel; messages of kas contain a key
@@ -181,7 +182,7 @@ return answer('found', text(version))
 
 @attrs.define(eq=False)
 class _Seen:
-    """The last known state of a namespace in Redis."""
+    """State of a namespace in Redis, as it was last seen."""
 
     epoch: bytes = b""
     version: int = 0
@@ -192,11 +193,11 @@ class RedisBackend:
     """
     Implementation of `tunnel.hosting.stores.StoreBackend` with Redis.
 
-    It has its own client, so that values do not delay messages between kas, and a Redis
-    that forbids scripts affects only the stores.
+    The backend has a client of its own, so that values do not delay messages between
+    kas, and so that a Redis that forbids scripts affects only the stores.
 
     :param random: returns a number between 0 and 1, for the jitter.
-    :param now: returns the time of day; None for the clock of Redis.
+    :param now: returns the time of day; None to use the clock of Redis.
     """
 
     sweep_interval = LOOK_INTERVAL
@@ -280,7 +281,8 @@ class RedisBackend:
     async def page(
         self, name: str, prefix: str, after: str, limit: int
     ) -> tuple[list[str], str]:
-        # A page may end with a key that another program wrote.
+        # Escape bytes that are not UTF-8, because a page may end with a key that
+        # another program wrote.
         begin = after.encode("utf-8", "surrogateescape")
         _, last, found = await self._run(name, "page", prefix, begin, limit, _SWEEP)
         keys = []
@@ -288,7 +290,8 @@ class RedisBackend:
             try:
                 keys.append(key.decode())
             except UnicodeDecodeError:
-                # kas never stores such a key, and could not request its value.
+                # Skip the key: kas never stores such a key, and could not request its
+                # value.
                 continue
         return keys, last.decode("utf-8", "surrogateescape")
 
@@ -296,7 +299,7 @@ class RedisBackend:
         status, *rest = await self._run(name, "sweep", _SWEEP)
         return self._number(rest[0]) / 1_000_000 if status == b"found" else math.inf
 
-    # Execution of the script.
+    # Methods that run the script.
 
     @property
     def _channel(self) -> str:
@@ -314,7 +317,8 @@ class RedisBackend:
 
     def _probe(self) -> list[Command]:
         """
-        Return commands that make and undo a change, in a namespace that no module uses.
+        Return commands that check whether Redis can be used: they make and undo a
+        change, in a namespace that no module uses.
         """
         limits = (self._limits.keys, self._limits.bytes, _SWEEP)
         return [
@@ -328,7 +332,8 @@ class RedisBackend:
         self, name: str, what: str, *arguments: bytes | str | int
     ) -> tuple[Any, ...]:
         if not self.client.tried:
-            # Modules start before the first connection can exist.
+            # Wait for the first attempt to connect, because modules start before a
+            # connection can exist.
             patience = self._settings.dial_timeout + self._settings.write_timeout
             await until(lambda: self.client.tried, self._reactor, patience, FIRST_STEP)
         try:
@@ -345,7 +350,7 @@ class RedisBackend:
         """
         Return the number in *value*.
 
-        :raises CallError: if another program wrote *value*.
+        :raises CallError: if *value* is not a number, because another program wrote it.
         """
         try:
             return int(value)
@@ -358,8 +363,8 @@ class RedisBackend:
 
     def _compare(self, name: str, epoch: bytes, version: int) -> None:
         """
-        Compare a response with the last one: responses come in order, so an older
-        version means that data was lost.
+        Compare the state in a response with the last known state.  Responses arrive in
+        order, so an older version means that data was lost.
         """
         seen = self._seen.get(name)
         if seen is None:
@@ -382,15 +387,15 @@ class RedisBackend:
     # Methods of kas.redis.RedisListener
 
     def redis_up(self) -> None:
-        """Note that Redis works."""
+        """Record that Redis works."""
         self._update()
 
     def redis_down(self) -> None:
-        """Note that Redis does not work."""
+        """Record that Redis does not work."""
         self._update()
 
     def redis_listening(self, on: bool) -> None:
-        """Note whether messages arrive."""
+        """Record whether messages arrive."""
         self._update()
 
     def _update(self) -> None:
@@ -399,10 +404,10 @@ class RedisBackend:
             self._tell(lambda listener: listener.reset())
 
     def redis_wrong_type(self, key: bytes) -> None:
-        """Do nothing: a script does not name the key with the wrong type."""
+        """Do nothing, because a script does not name the key with the wrong type."""
 
     def redis_message(self, data: bytes) -> None:
-        """Report a change by some kas, which may be this one."""
+        """Report a change that any kas has made, which may be this kas."""
         event = _read(data)
         if event is not None:
             name, change = event

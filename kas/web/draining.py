@@ -1,4 +1,4 @@
-"""Listener that drains: running requests may finish, and no new ones begin."""
+"""Listener that drains: running requests may finish, and no new requests begin."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from tunnel.transport.negotiation import abort
 
 __all__ = ["DrainingFactory", "DrainingListener", "OpenConnection"]
 
-#: Seconds for sending the last bytes at the end.
+#: Maximum seconds for sending the last bytes before connections are cut.
 CLOSE_TIME = 1.0
 
 
 class OpenConnection(Protocol):
     """
-    One connection of a `DrainingFactory`; calls `DrainingFactory.lost` at its end.
+    Interface of a connection of a `DrainingFactory`; the connection calls
+    `DrainingFactory.lost` at its end.
     """
 
     @property
@@ -41,13 +42,13 @@ class OpenConnection(Protocol):
         """The underlying transport."""
 
     def close(self) -> None:
-        """Close after the written data was sent."""
+        """Close the connection after the written data has been sent."""
 
 
 @implementer(IProtocolFactory)
 class DrainingFactory(ABC, Factory):
     """
-    Factory of connections, which knows the open ones.
+    Factory of connections, which keeps a table of the open connections.
 
     :param what: the purpose of the connections, for the log.
     :param limit: the maximum number of connections.
@@ -68,10 +69,12 @@ class DrainingFactory(ABC, Factory):
 
     @abstractmethod
     def connect(self, address: IAddress) -> Any:
-        """Create one connection; return None if that is impossible."""
+        """Return the protocol for one connection; None if the connection is refused."""
 
     def buildProtocol(self, address: IAddress) -> IProtocol | None:  # type: ignore[override]
-        """Create one connection; return None if there are too many."""
+        """
+        Return the protocol for one connection; None if there are too many connections.
+        """
         if self.room() <= 0:
             if not self._complained:
                 self._log.warn(
@@ -88,7 +91,7 @@ class DrainingFactory(ABC, Factory):
         return made  # type: ignore[no-any-return]
 
     def lost(self, connection: OpenConnection) -> None:
-        """Forget a connection that ended."""
+        """Forget a connection that has ended."""
         self.open.discard(connection)
 
     @property
@@ -98,7 +101,7 @@ class DrainingFactory(ABC, Factory):
 
     @property
     def connections(self) -> int:
-        """Number of connections."""
+        """Number of open connections."""
         return len(self.open)
 
     def room(self) -> int:
@@ -109,7 +112,7 @@ class DrainingFactory(ABC, Factory):
         return self.limit - len(self.open)
 
     def leaves(self, channel: Any) -> bool:
-        """Return whether a connection over HTTP/1.1 ends after the response."""
+        """Return whether a connection over HTTP/1.1 ends after its next response."""
         return self._draining
 
     def idle(self, connection: Any) -> bool:
@@ -117,17 +120,19 @@ class DrainingFactory(ABC, Factory):
         return connection not in self.busy
 
     def drain(self, grace: float) -> None:
-        """Close idle connections now, and the others after their requests."""
+        """
+        Close idle connections now, and all other connections after their requests.
+        """
         self._draining = True
         idle = [one for one in self.open if self.idle(one)]
         for_each(idle, lambda one: one.close(), "ending a connection")
 
     def close(self) -> None:
-        """Close every connection after the written data was sent."""
+        """Close all connections after the written data has been sent."""
         for_each(tuple(self.open), lambda one: one.close(), "ending a connection")
 
     def abort(self) -> None:
-        """Cut every connection."""
+        """Abort all connections."""
         for_each(
             tuple(self.open),
             lambda one: abort(one.transport),
@@ -137,10 +142,10 @@ class DrainingFactory(ABC, Factory):
 
 class DrainingListener(Part):
     """
-    One listener, from its section of the configuration.
+    Listener that is configured by one section, as a part of kas.
 
     :param what: the purpose of the listener.
-    :param setting: the setting with its address.
+    :param setting: the name of the setting that contains the address of the listener.
     """
 
     def __init__(
@@ -164,21 +169,21 @@ class DrainingListener(Part):
         self._port: IListeningPort | None = None
 
     async def start(self) -> None:
-        """Listen."""
+        """Open the listener."""
         self._port = await self._listening.listen(
             self._settings,
             self.factory,
             what=self.name,
             setting=self._setting,
             alpn=self._alpn,
-            # Some HTTP clients do not support 1.3, such as Ruby's gRPC in older
-            # GitLabs.
+            # Permit TLS 1.2, because some HTTP clients do not support 1.3, such as
+            # Ruby's gRPC in older GitLabs.
             minimum=ssl.TLSVersion.TLSv1_2,
             room=self.factory.room,
         )
 
     async def drain(self, phase: Phase) -> None:
-        """Finish the requests, and abort the rest."""
+        """Wait until the requests have finished, and abort the rest."""
         if phase is Phase.REQUESTS:
             await self.finish_requests()
             await self.stop()
@@ -187,7 +192,8 @@ class DrainingListener(Part):
         """
         Stop accepting requests, send clients away, and let running requests finish.
 
-        Connections are accepted for a while, because load balancers still send them.
+        Connections are still accepted for a while, because load balancers continue to
+        open them.
         """
         grace = self._settings.listen_grace_period
         if grace:
@@ -198,7 +204,7 @@ class DrainingListener(Part):
         await until(lambda: not self.factory.calls, self._reactor, left)
 
     async def stop(self) -> None:
-        """Abort the remaining connections."""
+        """Abort the connections that are still open."""
         await self._close_port()
         self.factory.close()
         await until(lambda: not self.factory.connections, self._reactor, CLOSE_TIME)

@@ -35,7 +35,8 @@ MAX_BODIES = 256 * 1024 * 1024
 @attrs.define(eq=False)
 class WebCounters:
     """
-    Counters for metrics; their labels are limited to modules and classes of statuses.
+    Counters for metrics; the values of labels are limited to names of modules and
+    classes of statuses.
     """
 
     #: Number of responses by module and class of the status; the module is empty if the
@@ -60,7 +61,7 @@ class WebRequest(BoundedRequest):
         self._counters = counters
 
     def answer(self) -> None:
-        """Let the resource respond; see `PageSite.getResourceFor`."""
+        """Let the resource for the path respond; see `PageSite.getResourceFor`."""
         super(BoundedRequest, self).process()
 
     def find(self) -> Any:
@@ -73,12 +74,12 @@ class WebRequest(BoundedRequest):
         return getChildForRequest(mount.resource, self)
 
     def render(self, resource: Any) -> None:
-        # Clients need not know the server's name and version.
+        # Remove it, because clients need not know the server's name and version.
         self.responseHeaders.removeHeader(b"server")
         super().render(resource)
 
     def processingFailed(self, reason: Failure) -> Failure:
-        """Log the failure of a resource, whose reason the client must not see."""
+        """Log the failure of a resource, because the client must not see the reason."""
         self._log.failure(
             "the page {prefix} of module {module} failed",
             reason,
@@ -88,7 +89,8 @@ class WebRequest(BoundedRequest):
         if self.channel is None or self.finished:
             return reason
         if self.startedWriting:
-            # An incomplete response must not look like a complete one.
+            # Abort the response, because an incomplete response must not look like a
+            # complete one.
             self.refused(500)
             self.channel.forceAbortClient()
             return reason
@@ -103,12 +105,12 @@ class WebRequest(BoundedRequest):
         super().finish()
 
     def refused(self, status: int) -> None:
-        """Respond with a status only."""
+        """Respond with only a status, without a text."""
         self.code = status
         self._count()
 
     def gone(self) -> None:
-        """Note the end of a request without a response."""
+        """Record that a request has ended without a response."""
         if not self._counted and not self._connection.closing:
             self._counters.broken += 1
 
@@ -116,7 +118,7 @@ class WebRequest(BoundedRequest):
         self._counted = True
         module = self._mount.owner if self._mount else ""
         self._counters.answers[module, f"{self.code // 100}xx"] += 1
-        # The event omits path and query, which may contain secrets.
+        # Leave out path and query of the request, which may contain secrets.
         self._log.debug(
             "{method} below {prefix} of module {module}: {status}",
             method=self.method.decode("ascii", "replace"),
@@ -142,7 +144,7 @@ def _say(request: Any, status: int, text: str) -> None:
 
 
 class _NoPage(Resource):
-    """Response for paths without a registered prefix."""
+    """Resource that responds to paths without a registered prefix."""
 
     isLeaf = True
 
@@ -155,7 +157,7 @@ _NO_PAGE = _NoPage()  # type: ignore[no-untyped-call]
 
 
 class PageSite(BoundedSite):
-    """Site that finds the resource by the prefixes of modules."""
+    """Site that finds the resource for a path by the prefixes of modules."""
 
     def getResourceFor(self, request: WebRequest) -> Any:
         request.site = self
@@ -184,7 +186,7 @@ class WebFactory(DrainingFactory):
 
 
 class WebCollector(Collector):
-    """Metrics of the listener, read at each scrape."""
+    """Collector of the listener's metrics, which are read at each scrape."""
 
     def __init__(self, factory: WebFactory) -> None:
         self._factory = factory

@@ -1,4 +1,4 @@
-"""Requests of twisted.web with limits for size and time."""
+"""Requests of twisted.web with limits on size and time."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _Site: Any = Site
 class RequestLimits:
     """Limits on one request of a client."""
 
-    #: Maximum seconds for the head and the body.
+    #: Maximum seconds until the head and the body of a request have arrived.
     request: float
 
-    #: Maximum seconds between two requests, and between two pieces of one; also the
-    #: maximum time that a client may pause reading a response.
+    #: Maximum seconds between two requests, and between two pieces of one request; also
+    #: the maximum time that a client may pause reading a response.
     idle: float
 
     #: Maximum bytes of the body, which is read into memory as a whole.
@@ -47,7 +47,7 @@ class RequestLimits:
 @attrs.frozen
 class Bounds:
     """
-    Resources that the requests of one listener share.
+    Resources that all requests of one listener share.
 
     :ivar memory: the memory for bodies.
     :ivar factory: the factory of the connections.
@@ -61,25 +61,26 @@ class Bounds:
 
 class BoundedRequest(_Request):  # type: ignore[misc]
     """
-    Request with limits for the time of head and body, and for the memory of the body.
+    Request with limits on the time until its head and body have arrived, and on the
+    memory of its body.
 
     twisted.web limits a head to 500 fields and 16 KiB.
     """
 
     _late_call: IDelayedCall | None = None
-    #: Whether a response was sent before the request was complete.
+    #: Whether kas sent a response before the request was complete.
     _refused = False
 
     def __init__(self, bounds: Bounds, *arguments: Any, **rest: Any) -> None:
         super().__init__(*arguments, **rest)
         self._bounds = bounds
         self._kept = 0
-        #: Whether the body is discarded.
+        #: Whether kas discards the body of the request.
         self.discard = False
-        #: Memory of the body.
+        #: Memory that the body of the request uses.
         self.share = RequestShare(bounds.memory)
-        # Connection of the request, which the channel forgets when the client
-        # disconnects.
+        # Connection of the request, kept here because the channel forgets it when the
+        # client disconnects.
         self._connection: BoundedChannel = self.channel
         self._late_call = bounds.clock.callLater(bounds.limits.request, self._late)
 
@@ -91,10 +92,10 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         raise NotImplementedError
 
     def refused(self, status: int) -> None:
-        """Note that kas itself refused the request before it was complete."""
+        """Record that kas itself refused the request before it was complete."""
 
     def gone(self) -> None:
-        """Note that the connection ended before the response was complete."""
+        """Record that the connection ended before the response was complete."""
 
     def gotLength(self, length: int | None) -> None:
         self.content = BytesIO()
@@ -116,7 +117,8 @@ class BoundedRequest(_Request):  # type: ignore[misc]
 
     def process(self) -> None:
         if self._refused:
-            # The last bytes arrived together with the excess ones.
+            # The last bytes of the request arrived together with bytes beyond the
+            # limit.
             return
         self._in_time()
         self._bounds.factory.busy.add(self._connection)
@@ -142,7 +144,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
     def connectionLost(self, reason: Any) -> None:
         self._in_time()
         self._over()
-        # Release the memory now, not at the next garbage collection.
+        # Release the memory now, instead of at the next garbage collection.
         self.content = BytesIO()
         self.gone()
         super().connectionLost(reason)
@@ -177,19 +179,20 @@ class BoundedRequest(_Request):  # type: ignore[misc]
 
 class BoundedChannel(_Channel):  # type: ignore[misc]
     """
-    One connection, which is registered at its factory.
+    HTTP/1.1 connection that is registered at its factory.
 
     A client that reads none of the waiting data during the idle timeout is
-    disconnected, because its response holds memory, and often a waiting producer.
+    disconnected, because its response occupies memory, and often keeps a producer
+    waiting.
     """
 
     #: Time at which the connection began.
     born = 0.0
-    #: Whether kas, instead of the client, ends the connection.
+    #: Whether kas ends the connection, and not the client.
     closing = False
     _stalled_call: IDelayedCall | None = None
     _written = 0
-    #: Number of bytes that had left at the last check.
+    #: Number of bytes that had been sent at the last check.
     _taken = 0
 
     def connectionMade(self) -> None:
@@ -207,19 +210,22 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
         self.write(b"".join(iovec))
 
     def pauseProducing(self) -> None:
-        """Stop writing, because the transport holds much unread data."""
+        """
+        Stop writing, because the transport holds much data that the client has not
+        read.
+        """
         super().pauseProducing()
         self._watch()
 
     def resumeProducing(self) -> None:
-        """Resume writing: the client has read everything."""
+        """Resume writing, because the client has read all data."""
         super().resumeProducing()
         if not self.closing:
             self._unwatch()
 
     def timeoutConnection(self) -> None:
         """
-        End an idle connection, but not while the client still reads the last response.
+        End an idle connection, unless the client is still reading the last response.
         """
         if unsent(self.transport) and self._takes():
             self.setTimeout(self.timeOut)
@@ -227,11 +233,12 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
             super().timeoutConnection()
 
     def loseConnection(self) -> None:
-        """Close the connection once all written data was sent."""
+        """Close the connection after all written data has been sent."""
         if not self.closing:
             self.closing = True
             super().loseConnection()
-            # The transport would wait for the client without a limit.
+            # Watch the connection, because the transport would wait for the client
+            # without a limit.
             self._watch()
 
     close = loseConnection
@@ -261,7 +268,7 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
         if self._takes():
             self._watch()
         else:
-            # Handle it as if the client had left.
+            # Handle this as if the client had disconnected.
             super().forceAbortClient()
 
     def _takes(self) -> bool:
@@ -273,7 +280,8 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
 
 class BoundedSite(_Site):  # type: ignore[misc]
     """
-    Site for such requests, without HTTP/2, which `tunnel.http2` handles.
+    Site for requests of the class `BoundedRequest`, without HTTP/2, which
+    `tunnel.http2` handles.
 
     :param request: the class of requests, called with *bounds* and twisted.web's
         arguments.
@@ -295,4 +303,4 @@ class BoundedSite(_Site):  # type: ignore[misc]
         return [b"http/1.1"]
 
     def log(self, request: Any) -> None:
-        """Count the request instead of logging it."""
+        """Do nothing but count the request."""

@@ -1,4 +1,4 @@
-"""Requests of the supervisor to its workers, through their private sockets."""
+"""Requests from the supervisor to its workers, through their private sockets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANSWER_TIMEOUT = 2.3
 
 @attrs.frozen(eq=False)
 class WorkerCalls:
-    """Client of the workers."""
+    """Client that sends the supervisor's requests to its workers."""
 
     workers: WorkersPart
     _reactor: Any
@@ -45,7 +45,7 @@ class WorkerCalls:
         """
         Return the response of a worker to a request.
 
-        :param timeout: seconds for the response.
+        :param timeout: maximum seconds for the response.
         :raises Exception: if no response arrived in time.
         """
         where = self.workers.sockets.folder.socket(worker.number, socket_name)
@@ -66,13 +66,14 @@ class WorkerCalls:
         self, worker: WorkerProcess, socket_name: str, path: str, method: bytes
     ) -> bytes | None:
         """
-        Return the response of a worker; None without a response, whose reason is
-        logged.
+        Return the response of a worker; None if it did not respond, after the reason
+        was logged.
         """
         try:
             return await self.ask(worker, socket_name, path, method)
         except Exception as error:
-            # A worker that is stopping closes its sockets before its process exits.
+            # Do not log this while kas stops: a worker that is stopping closes its
+            # sockets before its process ends.
             if self.workers.is_ready:
                 self._log.warn(
                     "worker {number} does not respond: {reason}",
@@ -85,7 +86,8 @@ class WorkerCalls:
         self, socket_name: str, path: str, method: bytes = b"GET"
     ) -> list[tuple[WorkerProcess, bytes]]:
         """
-        Return the responses of ready workers, without workers that die in the meantime.
+        Return the responses of ready workers; workers that die in the meantime are left
+        out.
         """
         asked = self.workers.open
         answers = await gatherResults(
@@ -102,7 +104,7 @@ class WorkerCalls:
 
 
 def problem_of(error: Exception) -> str:
-    """Describe why a response is missing."""
+    """Return a text that says why a response is missing."""
     if isinstance(error, ResponseFailed) and error.reasons:
         error = error.reasons[0].value
     if isinstance(error, CancelledError | TimeoutError):
@@ -113,7 +115,7 @@ def problem_of(error: Exception) -> str:
 @implementer(IAgentEndpointFactory)
 @attrs.frozen
 class _Socket:
-    """An endpoint that connects every request to one Unix socket."""
+    """Endpoint that connects every request to one Unix socket."""
 
     reactor: Any
     path: Path

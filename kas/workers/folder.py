@@ -19,19 +19,20 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["WorkersFolder", "check_path"]
 
-#: Name of the lock file in each folder, which is locked while its supervisor lives.
+#: Name of the lock file in each folder, which is locked while the supervisor of the
+#: folder runs.
 _LOCK = "lock"
 
 
 @attrs.define
 class WorkersFolder:
     """
-    Folder of one supervisor.
+    Folder that one supervisor creates for the sockets of its workers.
 
-    Its name is shorter than the names of processes' other files: two names follow it,
-    and the path of a socket must be short.  Therefore a lock instead of the name shows
-    whether the folder is in use: another container may have the same process ids, and
-    the same host name if both use the network of their host.
+    The folder's name is shorter than the names of processes' other files, because two
+    names follow it in the path of a socket, which must be short.  A lock, and not the
+    name, shows whether the folder is in use: another container may have the same
+    process ids, and the same host name if both use the network of their host.
     """
 
     path: Path
@@ -58,15 +59,15 @@ class WorkersFolder:
         return made
 
     def _take(self) -> None:
-        """Lock the folder; the lock file gets its name only when it is locked."""
+        """Lock the folder; the lock file gets its name only after it was locked."""
         begun = self.path / f"{_LOCK}.new"
         self._lock = os.open(begun, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with suppress(OSError):  # volumes without locks: the process id must do
+        with suppress(OSError):  # Some volumes have no locks.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         begun.rename(self.path / _LOCK)
 
     def _begin(self) -> bool:
-        """Create the folder; return False if another process has it."""
+        """Create the folder; return False if another process is using it."""
         try:
             self.path.mkdir(mode=0o700)
         except FileExistsError:
@@ -78,24 +79,25 @@ class WorkersFolder:
         Return the path of a worker's socket for *what*: ``status``, ``control`` or
         ``peer``.
 
-        The other workers use ``peer``: see `kas.state.process_socket.worker_at`.
+        Other workers use the socket ``peer``; see `kas.state.process_socket.worker_at`.
         """
         return self.path / f"{number}.{what}"
 
     @property
     def secret(self) -> Path:
         """
-        Return the file of the secret with which the workers authenticate each other.
+        Return the path of the file with the secret that workers use to authenticate
+        each other.
         """
         return self.path / "secret"
 
     @property
     def configuration(self) -> Path:
-        """The copy of the configuration file at the start of kas."""
+        """Path of the copy of the configuration file that was made when kas started."""
         return self.path / "kas.yaml"
 
     def keep(self, file: Path) -> None:
-        """Copy the configuration file *file*."""
+        """Copy the configuration file *file* to `configuration`."""
         self.configuration.touch(mode=0o600)
         shutil.copyfile(file, self.configuration)
 
@@ -109,14 +111,14 @@ class WorkersFolder:
 
 def check_path(state: Path, workers: int) -> None:
     """
-    Check the length of a state directory's path, for any process id.
+    Check that the path of a state directory is short enough, for any process id.
 
     :raises ConfigurationError: if the paths of the sockets of that many workers would
         be too long.
     """
     if workers == 1:
         return
-    # The last part is the suffix for a second container's folder.
+    # The last part of the name is the suffix of the folder of a second container.
     folder = WorkersFolder(state / f"{_prefix()}{_largest_pid()}.1")
     over = len(os.fsencode(folder.socket(workers, "control"))) - MAX_PATH
     if over > 0:
@@ -136,7 +138,7 @@ def _largest_pid() -> int:
 
 
 def _has_owner(pid: int, path: Path) -> bool:
-    """Return whether the supervisor that created a folder is alive."""
+    """Return whether the supervisor that created a folder is running."""
     seems_alive = pid != os.getpid() and is_alive(pid)
     try:
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
@@ -150,12 +152,13 @@ def _has_owner(pid: int, path: Path) -> bool:
         return seems_alive
     finally:
         os.close(lock)
-    return False  # another process may have its id by now
+    return False  # Another process may have the supervisor's id by now.
 
 
 def _prefix() -> str:
     """
-    Return the prefix of names of this host, because several may share the directory.
+    Return the prefix of names of this host, because several hosts may share the
+    directory.
     """
     host = hashlib.sha256(socket.gethostname().encode()).hexdigest()
     return f"workers-{host[:4]}-"

@@ -1,10 +1,10 @@
 """
 Limits that apply to the workers of one kas together.
 
-A worker reports each single event, such as a connection with a token.  Running requests
-change too often for that: a worker reports their number when it passes a step; a limit
-has `STEPS` steps for each worker.  Therefore a key with little use costs nothing, and
-all workers together exceed a limit by at most a quarter.
+A worker reports each single event, such as a connection with a token.  The number of
+running requests changes too often for that: a worker reports the number only when it
+passes a step.  A limit has `STEPS` steps for each worker.  Therefore a key with little
+use costs nothing, and all workers together exceed a limit by at most a quarter.
 """
 
 from __future__ import annotations
@@ -21,53 +21,55 @@ from tunnel.hosting.stores import Stores
 
 __all__ = ["STEPS", "CountTogether", "SharedCount", "SharedLimits"]
 
-#: Number of steps of a limit for each worker: the other workers know its amount to the
-#: precision of one step.
+#: Number of steps of a limit for each worker: the other workers know the amount in use
+#: at a worker with the precision of one step.
 STEPS = 4
 
 #: Maximum number of keys of one limit and worker whose running requests are remembered;
-#: each of them has passed a step.  Only that worker counts further keys.
+#: only keys that have passed a step are remembered.  Further keys are counted only by
+#: the worker itself.
 MAX_KEYS = 10_000
 
 
 class CountTogether(Protocol):
-    """A limit that all workers share."""
+    """Interface of a limit that all workers share."""
 
     def heard(self, worker: str, key: str, amount: int) -> None:
-        """Count a use at another worker."""
+        """Record a use at another worker."""
 
     def gone(self, worker: str) -> None:
-        """Forget another worker that ended."""
+        """Forget the uses at another worker that has ended."""
 
     def now(self) -> Iterable[tuple[str, int]]:
-        """Return the amounts in use in this worker, for a worker that has just
-        started."""
+        """
+        Return the amounts in use at this worker, for a worker that has just started.
+        """
 
 
 @implementer(ISharedCount)
 @attrs.define(eq=False)
 class SharedCount:
     """
-    Amount of a resource in use, by a key.
+    Counter of the amounts of a resource that are in use at all workers, by key.
 
     :ivar step: an amount is reported when it passes a multiple of the step.
-    :param tell: called with a key and the amount in use here, to notify the other
-        workers.
+    :param tell: called with a key and the amount in use at this worker, to notify the
+        other workers.
     """
 
     step: int
     _tell: Callable[[str, int], None]
-    #: The amounts in use at all other workers.
+    #: The amounts in use at all other workers together.
     elsewhere: Counter[str] = attrs.field(factory=Counter, init=False)
     _by_worker: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
-    #: The amounts that the other workers know.
+    #: The amounts in use at this worker that the other workers know.
     _reported: dict[str, int] = attrs.field(factory=dict, init=False)
 
     @classmethod
     def of(
         cls, limit: int, workers: int, tell: Callable[[str, int], None]
     ) -> SharedCount:
-        """Return a count for a limit over all workers."""
+        """Return a counter for a limit that applies to all workers together."""
         return cls(max(1, limit // (STEPS * workers)), tell)
 
     def here(self, key: str, amount: int) -> None:
@@ -95,20 +97,20 @@ class SharedCount:
             del self.elsewhere[key]
 
     def gone(self, worker: str) -> None:
-        """Forget the amounts of a worker that ended."""
+        """Forget the amounts in use at a worker that has ended."""
         for key, amount in self._by_worker.pop(worker, {}).items():
             self.elsewhere[key] -= amount
             if self.elsewhere[key] <= 0:
                 del self.elsewhere[key]
 
     def now(self) -> Iterable[tuple[str, int]]:
-        """Return the amounts that the others get for this worker."""
+        """Return the amounts that were reported to the other workers."""
         return self._reported.items()
 
 
 @attrs.define(eq=False)
 class _Happened:
-    """Limit on events, which needs no memory here."""
+    """Limit on events, which does not require that this class remembers anything."""
 
     _count: Callable[[str, int], None]
 
@@ -128,7 +130,7 @@ class SharedLimits:
     Implementation of `kas.directory.sibling_store.WorkersListener`.
 
     :ivar workers: the number of workers, including this one.
-    :param tell: called with limit, key and amount, to notify the other workers.
+    :param tell: called with a limit, a key and an amount, to notify the other workers.
     :param stores: the stores of modules, which all workers share.
     """
 
@@ -139,7 +141,7 @@ class SharedLimits:
 
     def under_way(self, name: str, limit: int) -> SharedCount:
         """
-        Return a limit of amounts in progress at all workers.
+        Return a counter of the amounts in use at all workers, for one limit.
 
         A module that failed and is restarted continues with its former count, because
         the other workers send only changes.
@@ -157,10 +159,10 @@ class SharedLimits:
         self, name: str, count: Callable[[str, int], None]
     ) -> Callable[[str, int], None]:
         """
-        Return a limit of events at all workers.
+        Register a limit on events at all workers.
 
-        :param count: called with events at other workers.
-        :returns: a function that reports events of this worker.
+        :param count: called with the key and the amount of events at other workers.
+        :returns: a function that reports events at this worker to the other workers.
         """
         self._limits[name] = _Happened(count)
         return lambda key, amount: self._tell(name, key, amount)
@@ -172,22 +174,22 @@ class SharedLimits:
         self._stores.changed(name, event)
 
     def began(self, worker: str) -> None:
-        """Note that changes of a worker may be missing."""
+        """Record that changes at a worker may be missing."""
         self._stores.reset()
 
     def used(self, worker: str, limit: str, key: str, amount: int) -> None:
-        """Count the use of a limit at another worker."""
+        """Record the use of a limit at another worker."""
         found = self._limits.get(limit)
         if found is not None:
             found.heard(worker, key, amount)
 
     def ended(self, worker: str) -> None:
-        """Forget a worker that ended."""
+        """Forget the uses of a worker that has ended."""
         for limit in self._limits.values():
             limit.gone(worker)
 
     def uses(self) -> Iterator[tuple[str, str, int]]:
-        """Return the running uses here."""
+        """Yield the current uses at this worker: limit, key and amount."""
         for name, limit in self._limits.items():
             for key, amount in limit.now():
                 yield name, key, amount

@@ -21,9 +21,9 @@ __all__ = ["WorkersOperations"]
 
 class WorkersOperations:
     """
-    See `kas.state.control.Controlled`.
+    Implementation of `kas.state.control.Controlled` for a kas with several workers.
 
-    :param alone: these workers are the only kas.
+    :param alone: whether these workers are the only kas.
     """
 
     _log = Logger()
@@ -42,16 +42,17 @@ class WorkersOperations:
         """
         Whether kas is ready.
 
-        It is ready if it has started, is neither draining nor stopping, and at least
-        one worker is open.  A killed worker is soon replaced, and the others continue
-        in the meantime.
+        kas is ready if it has started, is neither draining nor stopping, and at least
+        one worker accepts connections.  A killed worker is soon replaced, and the other
+        workers continue in the meantime.
         """
         workers = self._workers
         return workers.is_ready and not self._draining and bool(workers.open)
 
     def _reported(self, worker: WorkerProcess, draining: bool) -> None:
         """
-        Repeat the command for a worker that is a replacement, or did not receive it.
+        Send the last command again to a worker that is a replacement, or did not
+        receive the command.
         """
         if draining is self._draining or worker in self._telling:
             return
@@ -67,10 +68,10 @@ class WorkersOperations:
         add: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]],
         method: bytes = b"GET",
     ) -> dict[str, Any]:
-        """Return the combined response of all workers, as of one process."""
+        """Return the responses of all workers, combined by *add*."""
         answers = await self._calls.ask_all(socket_name, path, method)
         return {
-            # The agents of these workers are unknown.
+            # The agents of workers that did not respond are unknown.
             "silent_workers": len(self._workers.processes) - len(answers),
             **add([json.loads(body) for _, body in answers]),
             "pid": os.getpid(),
@@ -87,11 +88,12 @@ class WorkersOperations:
         return await self._set_draining(True)
 
     async def undrain(self) -> dict[str, Any]:
-        """Have every worker accept agents again."""
+        """Have all workers accept agents again."""
         return await self._set_draining(False)
 
     async def _set_draining(self, draining: bool) -> dict[str, Any]:
-        # Workers that do not respond receive the command again when they report.
+        # Remember the command: workers that do not respond receive it again when they
+        # report.
         self._draining = draining
         return await self._progress(_order(draining), b"POST")
 
@@ -100,7 +102,10 @@ class WorkersOperations:
         return {"agents": 0, "requests": 0, **found}
 
     async def rebalance(self) -> dict[str, Any]:
-        """Move agents above the mean; ``asked`` is their number in all workers."""
+        """
+        Move the agents above the mean to other kas; ``asked`` is the number of these
+        agents.
+        """
         return await self._summed_or_fail("/rebalance", b"POST")
 
     async def peers(self) -> dict[str, Any]:
@@ -116,7 +121,7 @@ class WorkersOperations:
         return found
 
     async def agents(self) -> dict[str, Any]:
-        """Return every agent, with its connections to all workers."""
+        """Return all agents, with their connections to all workers."""
         answers = await self._calls.ask_all("control", "/agents")
         if not answers:
             raise _no_worker_answers()
@@ -128,7 +133,8 @@ class WorkersOperations:
         """
         Let one worker record a change that `kasctl` made in the audit log.
 
-        This does not wait: each hanging worker would delay `kasctl` for seconds.
+        The method does not wait for the worker, because a worker that does not respond
+        would delay `kasctl` for seconds.
         """
         parse_change(body)
         Deferred.fromCoroutine(self._record_change(body)).addErrback(
@@ -156,7 +162,7 @@ class WorkersOperations:
 
 
 def _order(draining: bool) -> str:
-    """Return the path of the command that starts or ends draining."""
+    """Return the path of the request that starts or ends draining."""
     return "/drain" if draining else "/undrain"
 
 

@@ -1,4 +1,7 @@
-"""Connection of a worker to its supervisor, for reports that it is ready and alive."""
+"""
+Connection of a worker to its supervisor, through which the worker reports that it is
+ready and alive.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from tunnel.toolkit.timers import Timers
 
 __all__ = ["BEAT_INTERVAL", "REPORTS", "Parent", "WorkerReport"]
 
-#: Descriptor to which a worker writes; reading from it ends when the supervisor dies.
+#: Descriptor to which a worker writes; reading from this descriptor ends when the
+#: supervisor dies.
 REPORTS = 3
 
 #: Seconds between two reports that show that the reactor of a worker is running.
@@ -26,17 +30,18 @@ BEAT_INTERVAL = 2.0
 @attrs.frozen
 class WorkerReport:
     """
-    A report of a worker, when it is ready and at each beat.
+    Report of a worker, which it sends when it is ready and at each beat.
 
-    :ivar draining: whether it accepts no agents.
-    :ivar opened: its ports when it becomes ready; None if they were already reported.
+    :ivar draining: whether the worker accepts no agents.
+    :ivar opened: the ports of the worker when it becomes ready; None if they were
+        already reported.
     """
 
     draining: bool
     opened: list[Opened] | None = None
 
     def to_line(self) -> bytes:
-        """Return the line to write."""
+        """Return the report as a line of text."""
         said: dict[str, Any] = {"draining": self.draining}
         if self.opened is not None:
             said["opened"] = [one.to_json() for one in self.opened]
@@ -61,10 +66,11 @@ class Parent(Protocol):
     """
     Connection to the supervisor, for reports of this worker's state.
 
-    :param reactor: stopped when the supervisor is dead, because no other process would
-        stop this worker, or kill it if it hangs.
+    :param reactor: reactor that is stopped when the supervisor is dead, because no
+        other process would stop this worker, or kill it if it did not respond.
     :param draining: returns whether this worker accepts no agents now.
-    :param lost: called first, even if the worker is already stopping.
+    :param lost: called when the supervisor is dead, before the reactor is stopped, even
+        if the worker is already stopping.
     """
 
     def __init__(
@@ -78,10 +84,10 @@ class Parent(Protocol):
 
     def start(self) -> None:
         """Detect from now on when the supervisor dies."""
-        # Imported here, because it imports the reactor.
+        # Import it here, because importing it installs the reactor.
         from twisted.internet.stdio import StandardIO
 
-        # For mypy, StandardIO is the class for Windows.
+        # Hide the class from mypy, because mypy uses the StandardIO class for Windows.
         make: Any = StandardIO
         make(self, stdin=0, stdout=REPORTS, reactor=self._reactor)
 
@@ -111,4 +117,4 @@ class Parent(Protocol):
             try:
                 self._reactor.stop()
             except ReactorNotRunning:
-                pass  # already stopping
+                pass  # The reactor is already stopping.

@@ -1,4 +1,4 @@
-"""The processes of all workers as a part of the supervisor."""
+"""The processes of all workers, as a part of the supervisor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["WorkerCommand", "WorkersPart"]
 #: Program of a worker: twistd, with the following arguments.
 _PROGRAM = "from twisted.scripts.twistd import run; run()"
 
-#: Environment variables of systemd for the process that it started.
+#: Environment variables that systemd sets only for the process that it started.
 _SUPERVISORS = (
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
@@ -38,11 +38,11 @@ _SUPERVISORS = (
 @attrs.frozen
 class WorkerCommand:
     """
-    The command line of workers.
+    Command line for starting workers.
 
     :ivar arguments: the arguments of ``twistd kas``.
     :ivar twisted: the arguments of ``twistd`` itself.
-    :ivar file: the configuration file.
+    :ivar file: the path of the configuration file.
     """
 
     arguments: Sequence[str] = ()
@@ -52,7 +52,8 @@ class WorkerCommand:
 
 class WorkersPart(Part):
     """
-    The processes of all workers, started when their sockets are open.
+    Manager of the processes of all workers, which are started when their sockets are
+    open.
 
     :param log: the log of this process, which receives the lines of the workers.
     """
@@ -73,20 +74,20 @@ class WorkersPart(Part):
         self._our_log = log
         self._ready: Deferred[None] | None = None
         self.processes: list[WorkerProcess] = []
-        #: Whether this kas has started, and is not stopping.
+        #: Whether this kas has started and is not stopping.
         self.is_ready = False
-        #: Callback for each report of a worker, with the worker and whether it accepts
-        #: no agents.
+        #: Callback for each report of a worker; called with the worker and with whether
+        #: the worker accepts no agents.
         self.on_report: Callable[[WorkerProcess, bool], None] = lambda worker, _: None
 
     @property
     def open(self) -> list[WorkerProcess]:
-        """The workers that are ready."""
+        """Workers that are ready."""
         return [one for one in self.processes if one.opened is not None]
 
     async def start(self) -> None:
         """
-        Start the workers, and wait until all are ready.
+        Start the workers, and wait until all workers are ready.
 
         :raises ConfigurationError: if a worker ended.
         """
@@ -95,11 +96,12 @@ class WorkersPart(Part):
         for one in self.processes:
             one.start()
             if ready.called:
-                break  # without resources for it, do not start further workers
+                break  # Resources are exhausted, so do not start further workers.
         try:
             await ready
         except ConfigurationError:
-            # The process may exit before the other workers end.
+            # Remove the folder now, because the process may exit before the other
+            # workers have ended.
             self.sockets.folder.remove()
             raise
 
@@ -155,14 +157,14 @@ class WorkersPart(Part):
             )
 
     async def drain(self, phase: Phase) -> None:
-        """Let every worker drain."""
+        """Let all workers drain."""
         if phase is Phase.READINESS:
             self.is_ready = False
         if phase is Phase.LISTENERS:
             await self.stop()
 
     async def stop(self) -> None:
-        """End every worker."""
+        """End all workers."""
         ending = [Deferred.fromCoroutine(self._end(one)) for one in self.processes]
         self.sockets.let_go()
         for one in ending:

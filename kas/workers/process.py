@@ -25,41 +25,43 @@ __all__ = ["SILENCE", "WorkerProcess"]
 
 #: Seconds of silence after which the supervisor kills a worker that was ready: no
 #: client waits longer for a response, and a reactor that was only busy has continued by
-#: then.
+#: this time.
 SILENCE = 15.0
 
 #: Maximum seconds until a replacement is ready.
 STARTING = 60.0
 
 #: Seconds between two checks of whether a worker has reported.  Silence is counted in
-#: checks: a pause of the supervisor itself, as in a suspended machine, counts as one.
+#: checks: a pause of the supervisor itself, for example on a suspended machine, counts
+#: as one check.
 LOOK_INTERVAL = 1.0
 
-#: Seconds until the replacement of a dead process starts: first, and maximum if each
-#: replacement dies again.
+#: Seconds until the replacement of a dead process starts: the first pause, and the
+#: maximum pause if each replacement dies again.
 REPLACE_FIRST, REPLACE_MOST = 0.1, 10.0
 
 #: Minimum lifetime of a worker, in seconds, for its replacement to start at once.
 SETTLED = 30.0
 
-#: Maximum bytes of a line from a worker; its addresses take some hundred.
+#: Maximum bytes of a line from a worker; its addresses take some hundred bytes.
 MAX_LINE = 64 * 1024
 
-#: First descriptor after standard output and error in a worker.
+#: Descriptor of the first socket in a worker.
 _FIRST_SOCKET = REPORTS + 1
 
 
 @attrs.define(eq=False)
 class WorkerProcess:
     """
-    Worker with one number, and its current process.
+    Worker with one number, and the current process of this worker.
 
-    :param worker: its settings, with descriptors of this process.
+    :param worker: the settings of the worker, with descriptors of this process.
     :param command: the program and its arguments.
-    :param log: receives the worker's standard output; None to inherit the supervisor's.
+    :param log: called with lines of the worker's standard output; None to inherit the
+        supervisor's output.
     :param ready: called each time a process is ready.
     :param reported: called at each report, with whether the worker accepts no agents.
-    :param failed: called if a process ends before any was ready.
+    :param failed: called if a process ends before any process of this worker was ready.
     """
 
     worker: Worker
@@ -70,11 +72,11 @@ class WorkerProcess:
     _ready: Callable[[WorkerProcess], None]
     _reported: Callable[[WorkerProcess, bool], None]
     _failed: Callable[[WorkerProcess, str], None]
-    #: Open ports of the worker; None if it is not ready.
+    #: Open ports of the worker; None while it is not ready.
     opened: list[Opened] | None = None
-    #: Id of the current process; None without a process.
+    #: Id of the current process; None if no process is running.
     pid: int | None = None
-    #: Number of times that the process was replaced.
+    #: Number of times that a process of this worker was replaced.
     replaced: int = 0
     _transport: IProcessTransport | None = None
     _was_ready: bool = False
@@ -92,7 +94,7 @@ class WorkerProcess:
 
     @property
     def number(self) -> int:
-        """Number of the worker, from 1."""
+        """Number of the worker, beginning with 1."""
         return self.worker.number
 
     @property
@@ -101,10 +103,10 @@ class WorkerProcess:
         return f"{self.number}.{self.replaced}"
 
     def start(self) -> None:
-        """Start a process."""
+        """Start a process of this worker."""
         if self._was_ready:
-            # The first process may take as long as the operator allows for the start of
-            # kas.
+            # Do not limit the time of the first process, which may take as long as the
+            # operator allows for the start of kas.
             self._listen_for(STARTING)
         numbers = {
             name: _FIRST_SOCKET + index
@@ -129,7 +131,7 @@ class WorkerProcess:
                 childFDs=descriptors,
             )
         except OSError as error:
-            # Descriptors or processes are exhausted; they may be available later.
+            # Try again later, because descriptors or processes are exhausted now.
             self._timers.cancel_all()
             self._replace(f"not started: {error.strerror}")
             return
@@ -141,16 +143,19 @@ class WorkerProcess:
             try:
                 self._transport.signalProcess(number)
             except ProcessExitedAlready:
-                pass  # its end will be reported soon
+                pass  # The process has ended, which will be reported soon.
 
     def stop(self) -> Deferred[None]:
-        """Let the process drain; the result fires when it has ended."""
+        """
+        Let the process drain, and return a Deferred that fires when the process has
+        ended.
+        """
         self._timers.cancel_all()
         ended = self._ended = Deferred()
         if self._transport is None:
             ended.callback(None)
         else:
-            # The process reports until it has ended.
+            # Continue to listen, because the process reports until it has ended.
             self._listen_for(SILENCE)
             self.signal(signal.SIGTERM)
         return ended
@@ -158,12 +163,12 @@ class WorkerProcess:
     def reload(self) -> None:
         """Let the worker read its files again, at once or when it is ready."""
         if self.opened is None:
-            # Before the worker is ready, the signal would kill it.
+            # Remember this, because the signal would kill a worker that is not ready.
             self._reload = True
         else:
             self.signal(signal.SIGHUP)
 
-    # Events of the process.
+    # Methods that handle events of the process.
 
     def reported(self, line: bytes) -> None:
         """Handle a report of the worker."""
@@ -193,8 +198,8 @@ class WorkerProcess:
         """
         Kill the worker unless it reports within *seconds*.
 
-        Time is counted in checks by this process, so a pause of this process, as on a
-        suspended machine, counts as one check.
+        Time is counted in checks by this process, so that a pause of this process, for
+        example on a suspended machine, counts as only one check.
         """
         self._looks_left = math.ceil(seconds / LOOK_INTERVAL)
         self._timers.later("silence", LOOK_INTERVAL, self._look)

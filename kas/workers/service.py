@@ -1,4 +1,4 @@
-"""Service of a worker: the parts of kas, with the supervisor's sockets."""
+"""Service of a worker: the parts of kas, which use the supervisor's sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ __all__ = ["WorkerService"]
 
 
 class WorkerService(KasService):
-    """Worker, which shares its limits with the other workers of this kas."""
+    """
+    Service of a worker, which shares its limits with the other workers of this kas.
+    """
 
     _ready_text = "this worker's name for others: {me}"
 

@@ -14,10 +14,10 @@ from tunnel.hosting.modules import Prepared
 
 __all__ = ["OBSERVABILITY", "PRIVATE_API", "check_listeners"]
 
-#: Sections for which each worker has its own ports.
+#: Sections whose listeners have separate ports in each worker.
 OBSERVABILITY, PRIVATE_API = "observability.listen", "private_api.listen"
 
-#: Endpoints whose sockets can be passed to other processes.
+#: Types of endpoints whose sockets can be passed to other processes.
 _SHARED = ("tcp", "tcp4", "tcp6", "unix", "systemd")
 
 
@@ -27,7 +27,8 @@ def check_listeners(
     file: str | Path | None,
 ) -> None:
     """
-    Check every listener before the first of them is opened.
+    Check whether several workers can share each listener, before any listener is
+    opened.
 
     :param file: the configuration file, for the positions of problems.
     :raises ConfigurationError: if several workers cannot share one of the listeners.

@@ -59,7 +59,8 @@ def make_workers_site(
         )
 
     async def metrics() -> Page:
-        # A name belongs to one process, and another process may soon replace it.
+        # Use the name and not the worker: a name belongs to one process, and another
+        # process may soon replace it.
         names = {one: one.name for one in workers.processes}
         answers = await calls.ask_all("status", settings.prometheus.url_path)
         found = totals.add(
@@ -86,7 +87,7 @@ def make_workers_site(
         return exposition(registry)
 
     async def profile() -> Page:
-        # One worker suffices, because all workers behave alike.
+        # Ask only one worker, because all workers behave alike.
         patience = settings.profile.duration + ANSWER_TIMEOUT
         first = workers.processes[0]
         found = await calls.ask(first, "status", "/debug/profile", timeout=patience)

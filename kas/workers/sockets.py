@@ -1,4 +1,4 @@
-"""Sockets of the workers as a part of the supervisor, which opens all of them."""
+"""Sockets of the workers as a part of the supervisor, which opens all sockets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tunnel.program.runtime import Runtime
 
 __all__ = ["WorkerSockets"]
 
-#: Names of each worker's sockets for `kasctl`, in addition to sections.
+#: Names of each worker's sockets for `kasctl`, which no section configures.
 _CONTROL, _CALLS = "control", "calls"
 
 
@@ -36,8 +36,8 @@ class WorkerSockets(Part):
     """
     Sockets of the workers, and the folder with the private sockets.
 
-    :param file: the configuration file; a replacement reads its original content,
-        because all workers are one kas.
+    :param file: the configuration file; the process that replaces a worker reads the
+        file's original content, because all workers are one kas.
     """
 
     name = "the sockets of the workers"
@@ -55,14 +55,14 @@ class WorkerSockets(Part):
         self._state = state
         self._file = file
         self._runtime = runtime
-        #: Created by `start`, because a daemon runs in another process than its
-        #: constructor.
+        #: Folder of the private sockets; `start` creates it, because a daemon starts in
+        #: another process than the one that called the constructor.
         self._folder: WorkersFolder | None = None
         self._shared = self._listening()
-        #: Private sockets of each worker, by its number.
+        #: Private sockets of each worker, by the worker's number.
         self._own: dict[int, Listening] = {}
-        #: Descriptor of the lock, while this process holds the lock of the modules'
-        #: stores.
+        #: Descriptor of the lock of the modules' stores; None if this process does not
+        #: hold the lock.
         self._store_lock: int | None = None
         #: Settings of each worker.
         self.workers: list[Worker] = []
@@ -73,12 +73,12 @@ class WorkerSockets(Part):
 
     @property
     def folder(self) -> WorkersFolder:
-        """Folder of private sockets."""
+        """Folder of the private sockets."""
         assert self._folder is not None, "used before it is started"
         return self._folder
 
     async def start(self) -> None:
-        """Open every socket."""
+        """Open all sockets."""
         configuration = self._configuration
         self._folder = folder = WorkersFolder.make(self._state, configuration.workers)
         if self._file is not None:
@@ -93,10 +93,11 @@ class WorkerSockets(Part):
                 b64encode(secrets.token_bytes(32)),
                 durable=False,
             )
-            # Imported here as in `kas.storage.backend`: SQLite may be missing.
+            # Import it here as in `kas.storage.backend`, because SQLite may be missing.
             from kas.storage.file_backend import lock_file
 
-            # If another kas uses the file, the modules that need it report that.
+            # Ignore the error: if another kas uses the file, the modules that need the
+            # file report this.
             with suppress(ConfigurationError):
                 self._store_lock = lock_file(self._state)
         else:
@@ -114,7 +115,7 @@ class WorkerSockets(Part):
         ]
 
     async def open_shared(self) -> dict[str, int]:
-        """Open the ports from which all workers accept."""
+        """Open the ports that all workers accept connections from."""
         shared: dict[str, int] = {}
         for section, listen in listeners(self._configuration, self._modules):
             if section in (OBSERVABILITY, PRIVATE_API):
@@ -123,8 +124,8 @@ class WorkerSockets(Part):
                 listen, section, f"{section}.address"
             )
         calls = path_of(self._state, os.getpid(), CALLS)
-        # If the path is too long, kas continues without the socket, and each worker
-        # logs the reason.
+        # If the path is too long, continue without this socket; each worker logs the
+        # reason.
         if len(os.fsencode(calls)) <= MAX_PATH:
             shared[_CALLS] = await _reserve(self._shared, calls, "calls")
         return shared
@@ -162,8 +163,8 @@ class WorkerSockets(Part):
         """
         Close the supervisor's copies of the shared sockets.
 
-        A worker accepts from its own copies as long as it has to, and the path of a
-        Unix socket exists as long.
+        A worker accepts connections from its own copies as long as necessary, and the
+        path of a Unix socket exists for the same time.
         """
         self._shared.let_go()
 
@@ -171,13 +172,14 @@ class WorkerSockets(Part):
         """
         Close the sockets of a worker that has ended.
 
-        Their paths are removed together with the supervisor's copies; until then, the
-        other workers and the supervisor reach the worker by them while it drains.
+        The paths of the sockets are removed together with the supervisor's copies.
+        Until then, the other workers and the supervisor use these paths to reach the
+        worker while it drains.
         """
         await self._own[number].stop()
 
     async def stop(self) -> None:
-        """Close every socket."""
+        """Close all sockets."""
         await self._shared.stop()
         for listening in self._own.values():
             await listening.stop()

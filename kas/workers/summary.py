@@ -1,5 +1,6 @@
 """
-Combination of the metrics, states and progress of all workers to those of one process.
+Functions and classes that combine the metrics, states and progress of all workers, so
+that kas looks like one process.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ class MetricTotals:
     Totals of the Prometheus metrics of several processes.
 
     Counters, histograms and counts are added; metrics that describe all processes
-    alike, such as the end of a certificate, appear once.  The counts of a process
-    remain after its end, because Prometheus interprets a falling sum as a restart.
+    alike, such as the end of a certificate, appear once.  The counts of a process are
+    kept after it has ended, because Prometheus interprets a falling sum as a restart.
     """
 
     def __init__(self) -> None:
         #: Last metrics of each process.
         self._said: dict[str, dict[str, Metric]] = {}
-        #: Counts of dead processes.
+        #: Counts of processes that have ended.
         self._ended: dict[_Key, float] = {}
         self._families: dict[str, Metric] = {}
 
@@ -65,13 +66,13 @@ class MetricTotals:
         """
         Return the metrics of all processes.
 
-        :param said: the current metrics of processes, by name; for a living process
-            without a response, its last metrics are used.
+        :param said: the current metrics of processes, by name; if a running process did
+            not respond, its last metrics are used.
         :param alive: the names of all processes.
         """
         for name, text in said.items():
             if name not in alive:
-                continue  # it ended after its response, and may already be counted
+                continue  # The process has ended, and may already be counted.
             self._said[name] = {
                 family.name: family for family in text_string_to_metric_families(text)
             }
@@ -113,8 +114,9 @@ def add_progress(said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     Combine the responses of several workers into one.
 
-    Numbers are added, and lists and named problems are joined.  For other values the
-    first is used; `ready` and `draining` are true if they are true for all workers.
+    Numbers are added, and lists and named problems are joined.  For other values, the
+    value of the first worker is used; `ready` and `draining` are true if they are true
+    for all workers.
     """
     total: dict[str, Any] = {}
     for one in said:
@@ -153,8 +155,8 @@ def add_agents(
     """
     Combine several overviews of agents into one.
 
-    Each contains at least the worker's own connections; while a worker hangs, the
-    others may know no more.
+    Each overview contains at least the connections of its worker; while another worker
+    does not respond, an overview may contain no more.
 
     :param silent: the number of further workers that did not respond.
     :param alone: whether these workers are the only kas.

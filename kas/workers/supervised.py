@@ -1,4 +1,6 @@
-"""Connection of a worker to its supervisor, as a part of the worker's process."""
+"""
+Connection of a worker to its supervisor, as a part of kas in the worker's process.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ __all__ = ["SupervisedWorker"]
 
 class SupervisedWorker(Announcer):
     """
-    Connection of a worker to its supervisor, which keeps the record of this kas.
+    Connection of a worker to its supervisor, which writes the record of this kas.
 
     :param draining: returns whether this worker accepts no agents now.
     """
@@ -45,7 +47,8 @@ class SupervisedWorker(Announcer):
 
     def _orphaned(self) -> None:
         """
-        Stop, because the supervisor is dead, and its successor needs all ports now.
+        Stop, because the supervisor is dead, and the next supervisor needs all ports
+        now.
 
         Running requests may finish, as after a signal to stop.
         """

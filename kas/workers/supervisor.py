@@ -6,9 +6,10 @@ The process that operators start if a kas has several workers.
                       ├──> worker 1: a whole kas, except for the list above
                       └──> worker 2 ...
 
-It has no agents and forwards no requests: the workers accept connections from its
-sockets, and reach each other by the private API as other kas do. So little in it can
-fail, and a worker that dies affects only its own connections.
+The supervisor has no agents and forwards no requests: the workers accept connections
+from its sockets, and reach each other through the private API, as other kas do.
+Therefore the supervisor is unlikely to fail, and a worker that dies affects only its
+own connections.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ __all__ = ["Supervisor"]
 
 class Supervisor(ProgramService):
     """
-    The supervisor of several workers.
+    Service of the process that supervises several workers.
 
     :param command: the command line of each worker.
     """
@@ -72,7 +73,7 @@ class Supervisor(ProgramService):
         certificate = partial(_development_certificate, state, runtime, names)
         development = []
         if any(one.own_certificate for _, one in listeners(configuration, modules)):
-            # Issue the certificate once, instead of in all workers at the same time.
+            # Issue the certificate only once, and not in all workers at the same time.
             development.append(Steps("the development certificate", start=certificate))
         self._listening = Listening(reactor, certificate, "kas", runtime.now)
         alone = configuration.redis is None
@@ -110,7 +111,7 @@ class Supervisor(ProgramService):
 
     @property
     def _opened(self) -> list[Opened]:
-        """Open ports of this kas."""
+        """Open ports of this kas, including the ports of its workers."""
         first = self._workers.processes[0].opened or ()
         ours = (running.OBSERVABILITY, running.OTHER_KAS)
         return [
@@ -128,7 +129,7 @@ class Supervisor(ProgramService):
         self._log.info("kas is ready, with {count} workers", count=count)
 
     def reload(self) -> None:
-        """Reopen the log, and let the workers read their files again."""
+        """Reopen the log, and have the workers read their files again."""
         self.reopen_log()
         self._log.info("SIGHUP: forwarded to the workers")
         for one in self._workers.processes:

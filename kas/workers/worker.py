@@ -1,4 +1,6 @@
-"""Settings of a worker from its supervisor, and their effects on its configuration."""
+"""
+Settings that a worker gets from its supervisor, and their effects on its configuration.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,15 @@ class Worker:
     """
     Settings of one worker.
 
-    :ivar number: its number, from 1.
-    :ivar urls: the addresses of the workers for other kas, in order.
+    :ivar number: the number of the worker, beginning with 1.
+    :ivar urls: the addresses of the workers for other kas, in the order of their
+        numbers.
     :ivar sockets: the open listening sockets, by the section that configures them.
     :ivar secret: the file of the secret with which workers without Redis authenticate
-        each other; empty if they use Redis, as other kas do.
-    :ivar configuration: a copy of the configuration file at the start of kas; empty if
-        kas has no file.
+        each other; empty if kas uses Redis, and workers authenticate each other as
+        other kas do.
+    :ivar configuration: a copy of the configuration file that was made when kas
+        started; empty if kas has no file.
     :ivar shares_store: whether the supervisor locks the file of the modules' stores
         against other kas, so that all workers use it.
     """
@@ -58,8 +62,8 @@ class Worker:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Worker | None:
         """
-        Read the settings from the environment; None if this process is an independent
-        kas.
+        Read the settings from the environment, and return them; None if this process is
+        not a worker.
         """
         text = environ.get(VARIABLE)
         if text is None:
@@ -74,7 +78,7 @@ class Worker:
 
     @property
     def sibling_urls(self) -> tuple[str, ...]:
-        """Addresses of the other workers."""
+        """Addresses of the other workers, for this worker."""
         return tuple(
             url for number, url in enumerate(self.urls, 1) if number != self.number
         )
@@ -86,7 +90,7 @@ class Worker:
         Return the configuration and environment of this worker.
 
         Rates of requests to other servers apply to kas as a whole: each worker has its
-        share of them.
+        share of these rates.
         """
         configuration = self._with_its_part(configuration)
         if self.secret:
@@ -138,7 +142,8 @@ def private_listen(listen: PrivateApiListen, number: int) -> PrivateApiListen:
     """
     Return the listener of worker *number* for other kas.
 
-    :raises ConfigurationError: if the port does not exist.
+    :raises ConfigurationError: if no port exists with the number that this worker
+        needs.
     """
     if number == 1:
         return listen

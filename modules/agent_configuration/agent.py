@@ -27,18 +27,19 @@ __all__ = ["AgentConfigurationAgent", "AgentConfigurationOptions"]
 
 CONFIGURATION = rpc_pb2.DESCRIPTOR.services_by_name["AgentConfiguration"]
 
-#: Seconds before the next attempt to reach kas: first and maximum, as in GitLab's
-#: agent.
+#: Seconds before the next attempt to reach kas: first and maximum, the same as in
+#: GitLab's agent.
 RETRY_FIRST, RETRY_MOST = 10.0, 300.0
 
-#: Maximum number of seconds for a report to kas that a configuration was refused.
+#: Maximum seconds for a report to kas that agentk has refused a configuration.
 TELL_TIMEOUT = 10.0
 
-#: Statuses of a kas without configuration for agents; another kas may have one.
+#: Statuses that mean that a kas has no configuration for agents; another kas may have
+#: one.
 _NOTHING = (Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION)
 
-#: Fields of the configuration that are not sections: facts about the agent, and the
-#: table of sections without a field of their own.
+#: Fields of the message that are not sections: facts about the agent, and the table of
+#: sections without a field of their own.
 _NO_SECTIONS = (
     "agent_id",
     "project_id",
@@ -50,14 +51,15 @@ _NO_SECTIONS = (
 
 @attrs.frozen(kw_only=True)
 class AgentConfigurationOptions:
-    """``modules.agent_configuration`` of agentk: it has no settings."""
+    """``modules.agent_configuration`` of agentk: the section has no settings."""
 
 
 @provider(IAgentModuleFactory)
 @implementer(IAgentModule)
 class AgentConfigurationAgent:
     """
-    Client that follows the configuration in one stream while the tunnel is connected.
+    agentk's half of the module, which receives the configuration through one stream
+    while the tunnel is connected.
     """
 
     _log = Logger()
@@ -67,7 +69,7 @@ class AgentConfigurationAgent:
         self.name = api.name
         self._api = api
         self._random = SystemRandom().random
-        #: Commit of the configuration in effect.
+        #: Commit of the configuration that is in effect.
         self._commit = ""
         self._problems: tuple[str, ...] = ()
         self._running: Deferred[Any] | None = None
@@ -134,7 +136,10 @@ class AgentConfigurationAgent:
             await self._tell(response.commit_id, refused)
 
     def _apply(self, response: rpc_pb2.ConfigurationResponse) -> tuple[str, ...]:
-        """Apply the configuration; return why it is not in effect, or () if it is."""
+        """
+        Apply the configuration; return the reasons why it is not in effect, or an empty
+        tuple if it is in effect.
+        """
         configuration = response.configuration
         texts = dict(configuration.more)
         texts |= {
@@ -155,7 +160,7 @@ class AgentConfigurationAgent:
         return ()
 
     async def _tell(self, commit: str, problems: tuple[str, ...]) -> None:
-        """Report the refusal to kas, so that its operators see the problems, too."""
+        """Report the refusal to kas, so that operators see the problems there, too."""
         request = rpc_pb2.RefusedRequest(commit_id=commit, problems=problems)
         try:
             await self._api.calls.client(CONFIGURATION).call(

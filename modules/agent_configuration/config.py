@@ -10,8 +10,8 @@ from tunnel.config import Duration, Size, field
 
 __all__ = ["AgentConfigurationSettings"]
 
-#: Maximum bytes of a configuration file, because the parser of `tunnel.config` accepts
-#: no more.
+#: Maximum bytes of a configuration file, because the parser of `tunnel.config` does not
+#: accept longer files.
 MAX_FILE = 1024 * 1024
 
 

@@ -16,7 +16,7 @@ from tunnel.toolkit.texts import clean, json_for_yaml
 
 __all__ = ["SECTIONS", "Document", "path_of", "read_document"]
 
-#: Sections with a field of their own in the message.
+#: Sections that have a field of their own in the message.
 SECTIONS = (
     "gitops",
     "observability",
@@ -29,20 +29,21 @@ SECTIONS = (
 #: Section that only kas and GitLab use.
 NOT_FOR_AGENTK = "user_access"
 
-#: Maximum number of reported problems of one file; the rest appear once these are
-#: fixed.
+#: Maximum number of reported problems of one file; further problems are reported once
+#: these problems are fixed.
 MAX_PROBLEMS = 20
 
 #: Maximum characters of one problem or remark, because the text may quote a key of the
 #: file.
 MAX_PROBLEM = 1000
 
-#: Maximum bytes of all sections as JSON.  agentk and GitLab receive them in one
-#: message; a message to agentk has at most 4 MiB.  Characters that JSON escapes make
-#: the sections larger than the file.
+#: Maximum bytes of all sections as JSON. agentk and GitLab receive all sections in one
+#: message, and a message to agentk may be at most 4 MiB long.  Characters that JSON
+#: escapes make the sections larger than the file.
 MAX_SECTIONS = 2 * 1024 * 1024
 
-#: Valid agent names, which are also folder names: GitLab allows labels of RFC 1123.
+#: Pattern for valid names of agents, which are also names of folders: GitLab permits
+#: labels of RFC 1123.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?", re.IGNORECASE)
 
 
@@ -52,7 +53,8 @@ class Document:
     Configuration file of one agent at one commit.
 
     :ivar written: the whole file as JSON; None if the file cannot be used.
-    :ivar problems: the reasons, one line each, with file, line and column.
+    :ivar problems: the reasons why the file cannot be used, one line each, with file,
+        line and column.
     :ivar remarks: keys without effect, one line each, with file, line and column.
     """
 
@@ -67,7 +69,8 @@ class Document:
         written = self.written or {}
         message = AgentConfiguration()
         for name in sorted(written.keys() - {NOT_FOR_AGENTK}):
-            # agentk parses each section as YAML, like all configuration.
+            # Write JSON that is also valid YAML, because agentk parses each section as
+            # YAML, like all configuration.
             text = json_for_yaml(written[name], sort_keys=True)
             if name in SECTIONS:
                 setattr(message, name, text)
@@ -100,7 +103,8 @@ async def read_document(
     repository: IRepository, commit: str, agent_name: str, limit: int
 ) -> Document:
     """
-    Read the file of an agent at *commit*; without a file, all defaults apply.
+    Read the file of an agent at *commit*; if the file does not exist, all defaults
+    apply.
 
     `Document.problems` contains the problems of the file.
 
@@ -128,7 +132,8 @@ async def read_document(
     except ConfigurationError as error:
         return _refused(commit, error.problems)
     written = as_written(found)
-    # The parser limits the file after expansion of aliases, so these texts are limited.
+    # The parser limits the file after expansion of aliases, so the size of these texts
+    # is limited, too.
     sizes = {name: len(json_for_yaml(one).encode()) for name, one in written.items()}
     if sum(sizes.values()) > MAX_SECTIONS:
         largest = max(sizes, key=sizes.__getitem__)

@@ -2,8 +2,9 @@
 Reader of one repository, for the agents whose configuration it contains.
 
 One loop reads each repository, regardless of the number of its agents and pushes: once
-per period, earlier after the notification of a push, and at most once in `MIN_PAUSE`.
-Agents get the newest state; the loop skips the states in between.
+per period, and earlier after the notification of a push, but at most once in
+`MIN_PAUSE`. Agents get the newest state; the loop skips earlier states that were not
+read.
 """
 
 from __future__ import annotations
@@ -35,32 +36,37 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["FollowedRepository", "Follower"]
 
-#: Minimum number of seconds between two reads of a repository, for any rate of pushes.
+#: Minimum seconds between two reads of a repository, however many pushes are announced.
 MIN_PAUSE = 1.0
 
-#: Seconds before a failed read is retried: first and maximum; at most the period.
+#: Seconds before a failed read is retried: first and maximum, but never more than the
+#: period.
 RETRY_FIRST, RETRY_MOST = 10.0, 60.0
 
-#: Number of files that are read at the same time: the same as kas' limit for all reads.
+#: Number of files that are read at the same time: the same number as kas' limit for all
+#: reads.
 READERS = 8
 
-#: Maximum seconds to find out whether another address leads to this repository, and
-#: seconds without such requests after the repository did not respond in that time.
+#: Maximum seconds to find out whether another address leads to this repository; and, if
+#: the repository did not respond in that time, seconds without such requests after
+#: that.
 ALIAS_SECONDS, SILENT_SECONDS = 2.0, 60.0
 
-#: Maximum number of remembered other addresses of one repository; modules use a few.
+#: Maximum number of remembered other addresses of one repository; modules use only a
+#: few.
 MAX_ALIASES = 100
 
-#: Error for callers that wait for a commit.
+#: Error for callers that wait for a commit when kas cannot read the repository.
 _NOT_READ = "kas cannot read the agent's configuration now, and retries"
 
-#: Folder with the files of all agents.
+#: Folder that contains the files of all agents.
 FOLDER = ".gitlab/agents"
 
 
 class Follower:
     """
-    Subscription of one agentk to its configuration; only the newest document waits.
+    Subscription of one agentk to its configuration; only the newest document is kept
+    until it is fetched.
     """
 
     def __init__(self, leave: Callable[[Follower], object]) -> None:
@@ -96,7 +102,7 @@ class Follower:
         return None if self._ended else news
 
     def leave(self) -> None:
-        """Stop following."""
+        """Stop following the configuration."""
         self._leave(self)
 
     def _wake(self) -> None:
@@ -120,13 +126,14 @@ class _Agent:
 @attrs.define(eq=False)
 class FollowedRepository:
     """
-    Reader of one branch, as long as an agent follows it.
+    Reader of one branch of a repository, which reads as long as an agent follows the
+    repository.
 
     :param name: name in messages and in notifications of pushes.
-    :param on_document: callback with the name of an agent and its new document.
-    :param seen: callback at each new commit, with the repository, and with the name and
-        the document of each agent whose file can be used; the document may come from an
-        earlier commit with the same content.
+    :param on_document: called with the name of an agent and its new document.
+    :param seen: called at each new commit, with the repository, and with the name and
+        the document of each agent whose file can be used.  The document may come from
+        an earlier commit with the same content.
     :param random: returns a number between 0 and 1, so that kas does not read all
         repositories at the same time.
     """
@@ -145,19 +152,20 @@ class FollowedRepository:
     seen: Callable[[FollowedRepository, str, Document], object]
     _agents: dict[str, _Agent] = attrs.Factory(dict)
     _commit: str = ""
-    #: Object ids of the files below `FOLDER` at that commit, by path.
+    #: Object ids of the files below `FOLDER` at the last known commit, by path.
     _object_ids: dict[str, str] = attrs.Factory(dict)
-    #: Whether the next read also resolves the branch, instead of reading only the files
-    #: that are not read yet; each read after `_due_at` resolves it as well.
+    #: Whether the next read also resolves the branch, instead of only reading the files
+    #: that were not read yet.  A read after `_due_at` always resolves the branch.
     _due: bool = True
     _due_at: float = float("-inf")
     _again: bool = False
     _failures: int = 0
     _looked_at: float = float("-inf")
     _looking: Deferred[Any] | None = None
-    #: Time until which a silent repository is not compared with another address.
+    #: Time until which kas does not compare the repository with another address,
+    #: because the repository did not respond.
     _silent_until: float = float("-inf")
-    #: Other addresses of this repository.
+    #: Other addresses that lead to this repository.
     _aliases: Recent[GitAddress | GitalyAddress, bool] = attrs.Factory(
         lambda: Recent(MAX_ALIASES)
     )
@@ -177,7 +185,8 @@ class FollowedRepository:
 
     def follow(self, agent_name: str) -> Follower:
         """
-        Follow an agent's configuration: its current document, and each new one.
+        Follow an agent's configuration: return a subscription to its current document
+        and to each new document.
 
         :raises CallError: FAILED_PRECONDITION if an agent with this name cannot have a
             file.
@@ -193,16 +202,16 @@ class FollowedRepository:
         return follower
 
     def pushed(self) -> None:
-        """Note that the repository has changed."""
+        """Read the repository soon, because it may have changed."""
         self._due = True
         self._look_soon()
 
     async def is_of(self, address: GitAddress | GitalyAddress, commit: str) -> bool:
         """
-        Return whether the repository at *address* is this one.
+        Return whether *address* leads to this repository.
 
-        Two settings may spell the address of one repository differently.  If so, the
-        branch points to a commit that came from the other address.
+        Two settings may spell the address of one repository differently.  If *address*
+        leads to this repository, the branch points to the newest commit from *address*.
 
         :param commit: the newest commit from *address*.
         """
@@ -237,7 +246,7 @@ class FollowedRepository:
 
     def forget_alias(self, address: GitAddress | GitalyAddress) -> None:
         """
-        Note that the branch points to another commit than the repository at *address*.
+        Forget that *address* leads to this repository, because their commits differ.
         """
         self._aliases.pop(address, None)
 
@@ -245,7 +254,7 @@ class FollowedRepository:
         """
         Wait until followers have received the agent's file at *commit*.
 
-        :return: whether the branch points to *commit*.
+        :returns: whether the branch points to *commit*.
         :raises CallError: if the repository cannot be read now.
         """
         while (
@@ -287,12 +296,13 @@ class FollowedRepository:
         if not agent.followers:
             del self._agents[agent_name]
         if not self._agents:
-            # The next follower must get the document that is current when it starts.
+            # Stop reading: the next follower must get the document that is current when
+            # it starts.
             self._cancel()
             self._due = True
             self._wake(None)
 
-    # The loop.
+    # Methods of the loop that reads.
 
     def _look_soon(self) -> None:
         if self._looking is not None:

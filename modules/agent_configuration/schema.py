@@ -3,9 +3,9 @@ Schema of an agent's configuration file: the sections that GitLab documents, and
 sections of installed modules.
 
 kas accepts any content of sections that belong only to modules of GitLab
-(``container_scanning``, ``remote_development``): they change from one version of GitLab
-to the next, and kas must not refuse a file because of keys that only those modules
-know.
+(``container_scanning``, ``remote_development``): these sections change from one version
+of GitLab to the next, and kas must not refuse a file because of keys that only those
+modules know.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tunnel.plugin import AgentModule, GitSection, installed
 
 __all__ = ["ConfigurationFile"]
 
-#: Maximum number of projects or groups in one section, as in GitLab.
+#: Maximum number of projects or groups in one section, which is also GitLab's limit.
 MAX_ENTRIES = 500
 
 _GONE = "a key of old versions of GitLab's agent that has no meaning: remove it"
@@ -40,9 +40,10 @@ def _at_most(instance: object, attribute: object, value: tuple[Any, ...]) -> Non
 
 def _only_one(instance: Any, names: tuple[str, ...], *, needed: bool) -> None:
     """
-    Check that at most one of the keys is set, and if *needed* exactly one.
+    Check that at most one of the keys *names* is set, and that exactly one is set if
+    *needed* is true.
 
-    :raises Invalid: otherwise.
+    :raises Invalid: if too many keys are set, or a needed key is missing.
     """
     found = [name for name in names if getattr(instance, name) is not None]
     if len(found) > 1:
@@ -53,7 +54,7 @@ def _only_one(instance: Any, names: tuple[str, ...], *, needed: bool) -> None:
 
 @attrs.frozen(kw_only=True)
 class NoSettings:
-    """Value of a key that is complete by its presence: ``agent: {}``."""
+    """Value of a key that has an effect without any settings: ``agent: {}``."""
 
 
 @attrs.frozen(kw_only=True)
@@ -218,12 +219,12 @@ class FluxSection:
 
 @attrs.frozen(kw_only=True)
 class _GitLabFile:
-    """Sections that GitLab documents, without those of installed modules."""
+    """Sections that GitLab documents, without the sections of installed modules."""
 
     #: Default maximum bytes of the file.
     MAX_BYTES: ClassVar[int] = 128 * 1024
 
-    #: Parse like protojson, because GitLab's kas accepts the same files.
+    #: Parse the file like protojson, because GitLab's kas accepts the same files.
     AS_JSON: ClassVar[bool] = True
 
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -272,7 +273,7 @@ def file_schema(sections: Iterable[GitSection]) -> type[Any]:
     )
 
 
-#: The whole file.
+#: Schema of the whole file, with the sections of installed modules.
 ConfigurationFile: Any = file_schema(
     section for plugin in installed(AgentModule) for section in plugin.sections
 )

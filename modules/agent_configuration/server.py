@@ -1,4 +1,7 @@
-"""kas' half: sends each agentk its configuration from Git, and the problems in it."""
+"""
+kas' half: sends each agentk its configuration from Git, and logs problems of the
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -40,22 +43,23 @@ __all__ = ["CONFIGURATION", "AgentConfigurationServer"]
 
 CONFIGURATION = rpc_pb2.DESCRIPTOR.services_by_name["AgentConfiguration"]
 
-#: Maximum bytes of a compressed configuration that outlives kas: the limit of a store.
+#: Maximum bytes of a compressed configuration that outlives kas: a store accepts no
+#: more.
 MAX_KEPT = 64 * 1024
 
-#: Maximum bytes of the same configuration after decompression.  JSON that escapes
-#: everything except ASCII has up to three times the bytes of the sections.
+#: Maximum bytes of that configuration after decompression.  JSON that escapes
+#: everything except ASCII is up to three times as long as the sections.
 MAX_INFLATED = 4 * MAX_SECTIONS
 
 #: Maximum characters of one problem that an agentk reports.
 MAX_PROBLEM = 400
 
-#: Maximum number of streams of one agent: replicas, old and new ones during a rollout,
-#: and connections that are not yet known to be dead.
+#: Maximum number of streams of one agent: from its replicas, both old and new during a
+#: rollout, and from connections that are not yet known to be dead.
 MAX_STREAMS = 64
 
 #: Maximum number of agents whose last registration with GitLab kas remembers: ten times
-#: the agents of one kas.  kas registers a forgotten agent once more.
+#: the number of agents of one kas.  kas registers a forgotten agent again.
 MAX_REGISTERED = 100_000
 
 
@@ -66,7 +70,8 @@ class _Stream:
         self.agent = agent
         self.followed = followed
         self._follower = followed.follow(agent.agent_name)
-        #: The commit that agentk received last and may refuse; empty after the refusal.
+        #: The commit that agentk received last and may refuse; empty after agentk has
+        #: refused it.
         self.received_commit = ""
         #: Whether agentk may not have received the newest document yet.
         self._busy = True
@@ -75,8 +80,8 @@ class _Stream:
 
     async def next(self) -> Document | None:
         """
-        Return the next document; a call means that agentk has received the previous
-        one.
+        Return the next document; a call also shows that agentk has received the
+        previous document.
         """
         while True:
             follower = self._follower
@@ -115,7 +120,7 @@ class _Stream:
         self._follower.end()
 
     def leave(self) -> None:
-        """Stop following and wake waiting callers."""
+        """Stop following the repository, and wake waiting callers."""
         self._follower.leave()
         self._settle()
 
@@ -123,7 +128,9 @@ class _Stream:
 @provider(IServerModuleFactory)
 @implementer(IServerModule, IConfigurationDelivery)
 class AgentConfigurationServer:
-    """Server of `AgentConfiguration`."""
+    """
+    Implementation of `AgentConfiguration`, which sends each agentk its configuration.
+    """
 
     _log = Logger()
     configuration = AgentConfigurationSettings
@@ -137,18 +144,19 @@ class AgentConfigurationServer:
             name: self._follow(name, settings.address, settings.branch)
             for name, settings in self._settings.repositories.items()
         }
-        #: The last usable configurations, which outlive this process.
+        #: Store of the last usable configurations, which outlives this process.
         self._store = api.stores.open("last-good")
         #: Repositories that GitLab named, by address and branch.
         self._of_gitlab: dict[tuple[GitalyAddress, str], FollowedRepository] = {}
-        #: Commit of the configuration that GitLab received, by agent.
+        #: Commit of the configuration that kas last posted to GitLab, by agent.
         self._registered: Recent[str, str] = Recent(MAX_REGISTERED)
         #: Commit of the configuration in `_store`, by agent.
         self._kept: Recent[str, str] = Recent(MAX_REGISTERED)
         #: Number of streams, by agent.
         self._counts: dict[str, int] = {}
-        #: The one stream of each agentk, by agent and instance: a second ends the
-        #: first. Each agentk chooses its instance id, so two agents may have the same.
+        #: The stream of each agentk, by agent and instance; a second stream of an
+        #: agentk ends its first one.  Each agentk chooses its instance id, so two
+        #: agents may have the same id.
         self._streams: dict[tuple[str, bytes], _Stream] = {}
         self._draining = False
         api.calls.handle(CONFIGURATION, self)
@@ -183,7 +191,7 @@ class AgentConfigurationServer:
             before.end()
         self._streams[_key(agent)] = stream
         has = request.commit_id
-        # agentk may still show a problem that was fixed.
+        # agentk may still show a problem that has been fixed.
         unwell = bool(has)
         try:
             while (document := await stream.next()) is not None:
@@ -203,8 +211,8 @@ class AgentConfigurationServer:
                 if document.commit != has:
                     has = stream.received_commit = document.commit
                     if self._kept.get(agent.agent_id) != document.commit:
-                        # Store it once for all agentk of the agent, because each write
-                        # goes to disk.
+                        # Store the configuration once for all agentk of the agent,
+                        # because each write goes to disk.
                         self._kept[agent.agent_id] = document.commit
                         await self._keep(agent, document)
                     yield self._response(agent, followed, document)
@@ -253,7 +261,7 @@ class AgentConfigurationServer:
             if not await stream.followed.is_of(address, commit):
                 break
             if not await stream.followed.at(agent.agent_name, commit):
-                # The address may belong to a fork, which shares some commits.
+                # The address may belong to a fork, which has some of the same commits.
                 stream.followed.forget_alias(address)
                 return False
             await stream.settled()
@@ -267,7 +275,8 @@ class AgentConfigurationServer:
 
     def _repository_of(self, agent: ConnectedAgent) -> FollowedRepository:
         project = self._api.gitlab.project(agent.agent_id)
-        # Two projects of GitLab may each have an agent with this name.
+        # Include the project, because two projects of GitLab may each have an agent
+        # with this name.
         path = project_of(self._api, agent)
         for name, settings in self._settings.repositories.items():
             if settings.has(agent.agent_name, path):
@@ -290,8 +299,8 @@ class AgentConfigurationServer:
         key = (project.repository, project.default_branch or "HEAD")
         found = self._of_gitlab.get(key)
         if found is None:
-            # Forget repositories without followers: GitLab moves projects and changes
-            # tokens.
+            # Forget repositories without followers, because GitLab moves projects and
+            # changes tokens.
             for old in [k for k, v in self._of_gitlab.items() if not v.followed]:
                 del self._of_gitlab[old]
             name = project.full_path or project.repository.relative_path
@@ -325,7 +334,8 @@ class AgentConfigurationServer:
         self, agent: ConnectedAgent, followed: FollowedRepository, document: Document
     ) -> None:
         """
-        Post the configuration to GitLab, once for each commit of the branch.
+        Post the configuration of an agent to GitLab, once for each commit of the
+        branch.
 
         GitLab expects a post for each commit, even if the commit did not change the
         file, and only one post, even if an agent has several agentk.
@@ -387,7 +397,7 @@ class AgentConfigurationServer:
         for stream in self._streams_of(event.agent_id):
             stream.move(self._repository_of(stream.agent))
 
-    # The last usable configuration, for an agentk that has none.
+    # Methods that store the last usable configuration, for an agentk that has none.
 
     async def _last_good(self, agent: ConnectedAgent) -> Document | None:
         try:

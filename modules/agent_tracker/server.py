@@ -1,4 +1,6 @@
-"""kas' half: lists the agents in `IServerModuleApi.agents`."""
+"""
+kas' half: returns the connected agents, which it gets from `IServerModuleApi.agents`.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ __all__ = ["AgentTrackerConfiguration", "AgentTrackerServer"]
 TRACKER = rpc_pb2.DESCRIPTOR.services_by_name["AgentTracker"]
 AGENTS = list_pb2.DESCRIPTOR.services_by_name["Agents"]
 
-#: Maximum number of agents of one request: each may need a lookup, and a page of GitLab
-#: shows a hundred.
+#: Maximum number of agents in one request: each agent may need a lookup, and a page of
+#: GitLab shows a hundred agents.
 MAX_IDS = 1000
 
 _INT63 = 2**63 - 1
@@ -94,7 +96,7 @@ class AgentTrackerServer:
     async def list(
         self, request: list_pb2.ListRequest, call: Any
     ) -> list_pb2.ListResponse:
-        """Return every connection."""
+        """Return the connections of all agents."""
         found = sorted(
             await self._api.agents.find(),
             key=lambda one: (one.agent_name, one.connected_at),

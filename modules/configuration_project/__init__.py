@@ -1,5 +1,5 @@
 """
-Lists for GitLab the agents for which a project has configuration files.
+Service for GitLab that lists the agents with configuration files in a project.
 
     server.py          kas' half; agentk needs none
     rpc.proto          the service that GitLab calls, with GitLab's names and numbers

@@ -1,4 +1,4 @@
-"""kas' half: reads the repository that GitLab names."""
+"""kas' half: finds configuration files in the repository that GitLab names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _FOLDER = ".gitlab/agents"
 
 _FILE = re.compile(r"\.gitlab/agents/([^/]+)/config\.yaml")
 
-#: Maximum number of files in one response, because a message has at most about 4 MiB.
+#: Maximum number of files in one response, because a message may be at most about 4 MiB
+#: long.
 MAX_FILES = 10_000
 
 
@@ -87,7 +88,7 @@ class ConfigurationProjectServer:
             commit = await repository.resolve(request.default_branch or "HEAD")
             entries = await repository.tree(commit, _FOLDER, recursive=True)
         except CallError as error:
-            # Versions of Gitaly report a missing folder differently.
+            # Versions of Gitaly report a missing folder with different statuses.
             if error.status not in (Status.NOT_FOUND, Status.INVALID_ARGUMENT):
                 raise
             return rpc_pb2.ListAgentConfigFilesResponse()

@@ -68,8 +68,8 @@ _PSEUDONYM: Final = f"gitlab-agent/{__version__}".encode()
 #: cluster are busy at the same time, and each has two or three heads.
 MAX_KNOWN_HEADS: Final = 100
 
-#: Maximum seconds that a head is cached: it may contain secrets of a client that
-#: has left, and parsing it again once a minute costs nothing.
+#: Maximum seconds that a head is cached: a head may contain secrets of a client that
+#: has disconnected, and parsing a head again once a minute costs nothing.
 KNOWN_SECONDS: Final = 60.0
 
 #: Kubernetes' own users and groups.  The omitted names are harmless: impersonating a
@@ -83,12 +83,14 @@ _SYSTEM: Final = re.compile(
     re.IGNORECASE,
 )
 
-#: User of a request by impersonation: API servers use the first line.
+#: Line with the user that a request impersonates.  If a request has several such lines,
+#: API servers use the first one.
 _USER: Final = re.compile(rb"\r\nimpersonate-user:([^\r]*)", re.IGNORECASE)
 
-#: A value of ``Authorization``, and the fields of a request with it.
+#: Value of ``Authorization``, and the outgoing header fields that were made with this
+#: value.
 _OUTGOING: Final[HeadNote[tuple[bytes | None, bytes]]] = HeadNote()
-#: Whether the request has agentk's own permissions.
+#: Whether the request uses agentk's own permissions.
 _AS_AGENTK: Final[HeadNote[bool]] = HeadNote()
 
 _API_SERVER: Final = b"api-server"
@@ -97,7 +99,8 @@ _AGENT: Final = b"agent"
 
 class KubernetesApiAgent:
     """
-    The server of kas' requests, which uses the API server of agentk's cluster.
+    agentk's half of the module, which sends requests from kas to the API server of
+    agentk's cluster.
 
     :param now: returns the time in seconds since 1970.
     """
@@ -130,7 +133,7 @@ class KubernetesApiAgent:
         self.allow_system_names: bool = api.configuration.allow_system_names
         self.own_namespace: IOwnNamespace = api.kubernetes.own_namespace
         self.tracer = api.tracer
-        #: Responses that are streams of events.
+        #: Requests whose responses are streams of events.
         self.watches: set[AgentRequest] = set()
         self._counting = False
         self._unsubscribe: list[Callable[[], None]] = []
@@ -148,7 +151,7 @@ class KubernetesApiAgent:
         ]
 
     def _draining(self, _: object) -> None:
-        # Clients restart their watches at an agentk that stays.
+        # End the watches, so that clients restart them at an agentk that keeps running.
         for_each(tuple(self.watches), lambda watch: watch.end_watch(), "ending a watch")
 
     async def stop(self) -> None:
@@ -263,9 +266,12 @@ def _checked(head: RequestHead, own: IOwnNamespace) -> bytes:
 
 class AgentRequest:
     """
-    One request to the API server, from a stream of kas; receiver of both sides.
 
-    Each side pauses the other.
+    One request that kas sends through a stream, and that agentk sends to the API
+    server.
+
+    The object receives the events of the stream and of the API server's response.  If
+    one side accepts no more data, the object pauses the other side.
     """
 
     _log: ClassVar = Logger()
@@ -310,11 +316,13 @@ class AgentRequest:
         self._sent = False
         self._received = False
         self._over = False
-        # Position of a watch in an event, and whether to end it after that event.
+        # Parser of the events in a watch, and whether to end the watch after the
+        # current event.
         self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False
-        # The report of a request that may change an object, until its response arrives.
+        # Report of a request that may change an object; None after its response has
+        # arrived.
         self._write: Write | None = None
         self._span: ISpan | None = None
         module.metrics.in_flight += 1
@@ -334,7 +342,7 @@ class AgentRequest:
             return
         self._target = head.target
         self._fields = head.fields
-        # kas refuses such paths, too, but agentk does not rely on it.
+        # kas also refuses such paths, but agentk does not rely on kas.
         if escapes_root(head.target.partition(b"?")[0]):
             self._refuse(
                 400,
@@ -567,7 +575,8 @@ class AgentRequest:
         else:
             self._received = True
             if self._heartbeats is not None:
-                # A PING can no longer do harm.
+                # The server has finished, so forwarding the beginning of a PING cannot
+                # cause a reset.
                 self._heartbeats.client_finished()
                 self._heartbeats = None
             self._stream.unregisterProducer()
@@ -579,8 +588,9 @@ class AgentRequest:
             return
         self._not_answered(self._request)
         if self._raw and isinstance(reason, UpstreamError):
-            # A reset would overtake data that was read before.  The protocol inside an
-            # upgraded connection detects its own truncation.
+            # Finish instead of resetting the stream, because a reset would overtake
+            # data that was read before.  The protocol inside an upgraded connection
+            # detects its own truncation.
             self._finish(broken=True)
         elif self._answered:
             self._end(broken=True)

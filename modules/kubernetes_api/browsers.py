@@ -91,7 +91,8 @@ class PageSession:
 
 def cut_query(query: bytes) -> tuple[bytes, dict[bytes, list[bytes]]]:
     """
-    Return the forwarded part of a query, and the values of the parameters for kas.
+    Split a query into the part that kas forwards, and the values of the parameters that
+    are meant for kas.
     """
     kept = []
     taken: dict[bytes, list[bytes]] = {}
@@ -108,7 +109,7 @@ def session(
     head: RequestHead, named: bytes, query: dict[bytes, list[bytes]]
 ) -> PageSession | None:
     """
-    Return the session of a request; None without its cookie.
+    Return the GitLab session of a request; None if the request has no session cookie.
 
     :param named: the agent in the path; empty if the path names none.
     :param query: the parameters that were removed from the query.
@@ -138,9 +139,10 @@ def session(
 
 def not_passed(more: Iterable[str]) -> re.Pattern[bytes]:
     """
-    Return an expression for the response fields that do not reach a browser.
+    Return an expression that matches the names of response fields that kas does not
+    send to browsers.
 
-    :param more: names of further fields that reach a browser.
+    :param more: names of further fields that kas sends to browsers.
     """
     names = "|".join(re.escape(name) for name in (*_PASSED, *more))
     return re.compile(rb"\r\n(?!(?:%b):)[^\r]*+" % names.encode(), re.IGNORECASE)
@@ -170,7 +172,8 @@ def _checked(text: str, what: str) -> str:
 
 class CrossOrigin:
     """
-    Pages that may send requests, by the Fetch standard (CORS).
+    Rules for pages of other origins that may send requests, by the Fetch standard
+    (CORS).
 
     :param origins: the origins of those pages, such as ``https://gitlab.example.com``.
     """
@@ -200,7 +203,8 @@ class CrossOrigin:
 
     def preflight(self, head: RequestHead) -> bytes:
         """
-        Return the further fields of a response to OPTIONS, which permit any request.
+        Return the fields that the response to an OPTIONS request has in addition; they
+        permit any request.
         """
         wanted = head.taken.get(b"access-control-request-headers", ())
         fields = b"".join(

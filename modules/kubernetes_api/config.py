@@ -1,4 +1,4 @@
-"""Sections of the module in the configuration of kas and of agentk."""
+"""Configuration of the module: its sections in the files of kas and of agentk."""
 
 from __future__ import annotations
 

@@ -70,7 +70,8 @@ def fitted(block: bytes) -> tuple[str, bytes] | None:
 
 def packed_block(block: bytes) -> bytes:
     """
-    Return *block* compressed, after its ``traceparent`` and an empty line.
+    Return the ``traceparent`` of *block*, an empty line, and *block* in compressed
+    form.
 
     A gateway between two kas reads the ``traceparent``.
     """
@@ -112,5 +113,5 @@ def error_block(
 
 
 def passed_by(head: ResponseHead, name: bytes) -> bytes:
-    """Return the ``Via`` field of a response that *name* forwards."""
+    """Return the ``Via`` field of a response that the proxy *name* forwards."""
     return b"\r\nVia: " + b", ".join([*head.taken.get(b"via", ()), b"1.1 " + name])

@@ -26,14 +26,14 @@ MAX_HOPS: Final = 20
 
 _FIELD: Final = re.compile(rb"\r\nx-forwarded-for:([^\r]*)", re.IGNORECASE)
 
-#: Entry with a port, as some proxies write it (Azure's, HAProxy): the first group is an
-#: IPv6 address, the second an IPv4 address.
+#: Entry with a port, as some proxies write it (Azure's, HAProxy): the first group
+#: matches an IPv6 address, the second one an IPv4 address.
 _WITH_PORT: Final = re.compile(r"\[([^\]]*)\](?::[0-9]{1,5})?|([0-9.]+):[0-9]{1,5}")
 
 
 @attrs.frozen
 class Client:
-    """The client of a request, which may have come through a proxy."""
+    """Client of a request, which may have come through a proxy."""
 
     peer_address: IAddress
 
@@ -43,7 +43,8 @@ class TrustedProxies:
     Proxies whose ``X-Forwarded-For`` is trusted.
 
     :param names: networks, addresses, or `UNIX`.
-    :raises ValueError: if one of *names* is neither.
+    :raises ValueError: if one of *names* is neither a network, nor an address, nor
+        `UNIX`.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -74,7 +75,8 @@ class TrustedProxies:
             try:
                 version = ip_address(host).version
             except ValueError:
-                # Not an address: the proxy that wrote this entry is the last known one.
+                # The entry is not an address, so the proxy that wrote it is the last
+                # known one.
                 break
             peer = (IPv4Address if version == 4 else IPv6Address)("TCP", host, 0)
             if not self._trusts(host):

@@ -31,7 +31,7 @@ __all__ = [
     "request_parser",
 ]
 
-# Names are DNS labels; ids are numbers, or texts of an authenticator.
+# Names of agents are DNS labels; their ids are numbers, or texts of an authenticator.
 _AGENT: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _BEARER: Final = re.compile(
     rb"[Bb]earer +(?:([a-z_]{1,32}):(%b):)?([!-~]+)" % _AGENT.pattern
@@ -52,7 +52,7 @@ _MAX_HOPS: Final = 16
 #: user.
 MAX_CACHED: Final = 16 * 1024 * 1024
 
-#: Bytes of a cache entry in addition to its fields.
+#: Bytes that a cache entry takes in addition to its fields.
 _OVERHEAD: Final = 256
 
 #: Maximum bytes of fields that are stored with a cached head: enough for the longest
@@ -103,10 +103,10 @@ def request_parser(max_count: int, cross_origin: bool = False) -> RequestParser:
             b"gitlab-agent-id",
             b"x-csrf-token",
             b"impersonate-*",
-            # API servers trust these from some client certificates.
+            # API servers trust these fields if they come with some client certificates.
             b"x-remote-*",
             b"via",
-            # Some servers behind an API server obey these instead of the method.
+            # Some servers behind an API server use these fields in place of the method.
             b"x-http-method*",
             b"x-method-override",
             b"txkas-*",
@@ -124,7 +124,9 @@ def request_parser(max_count: int, cross_origin: bool = False) -> RequestParser:
 
 
 def unauthorized(message: str) -> Refused:
-    """Return a 401 that differs from the cluster's own."""
+    """
+    Return a 401 response from kas that differs from a 401 response from the cluster.
+    """
     return Refused(
         401,
         f"client -> kas: {message}",
@@ -246,7 +248,9 @@ def _of_page(
 
 
 def _no_bearer(values: Sequence[bytes]) -> Refused:
-    """Explain why *values* of ``Authorization`` are not a credential."""
+    """
+    Return the 401 that explains why *values* of ``Authorization`` are not a credential.
+    """
     if not values:
         return unauthorized("no valid credentials provided; send Authorization: Bearer")
     if len(values) > 1:
@@ -256,7 +260,7 @@ def _no_bearer(values: Sequence[bytes]) -> Refused:
 
 class OutgoingFields(HeadNote[tuple[Access, bytes]]):
     """
-    Header fields of a request as kas forwards it: the client's, ``Via`` and
+    Builder of the header fields that kas forwards: the client's fields, ``Via`` and
     ``Impersonate-*``.
 
     The ``Impersonate-*`` fields of a credential are always the same, so they are
@@ -274,10 +278,11 @@ class OutgoingFields(HeadNote[tuple[Access, bytes]]):
 
     def of(self, head: RequestHead, access: Access) -> bytes:
         """
-        Return all fields; hop-by-hop lines are removed before the identity is added.
+        Return all fields of the forwarded request; the client's hop-by-hop fields are
+        removed before the identity is added.
 
-        :raises Refused: if the client requests an impersonation that it may not use, or
-            the request is in a loop.
+        :raises Refused: if the client requests an impersonation that the client may not
+            use, or if the request is in a loop.
         """
         noted = self.read(head)
         if noted is not None and noted[0] is access:

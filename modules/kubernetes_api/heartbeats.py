@@ -24,8 +24,8 @@ __all__ = ["LOOK", "MAX_FRAMES", "MAX_UNREAD", "QUIET", "Heartbeats"]
 #: Seconds without a byte from the server after which a PING is forwarded to it.
 QUIET: Final = 1.0
 
-#: Seconds that a PING waits if no output seems to flow: a process that was paused
-#: first reads the bytes that arrived in the meantime.
+#: Seconds that a PING waits if no output seems to flow.  If the process was paused, it
+#: first reads the bytes that arrived during the pause.
 LOOK: Final = 0.05
 
 #: Maximum number of PONGs that are written while the client does not read: enough for
@@ -34,14 +34,15 @@ MAX_UNREAD: Final = 8
 
 
 #: Maximum number of frames in one piece of bytes (64 KiB, or the result of one read):
-#: each takes some microseconds, during which all connections wait.  A connection with
-#: more frames is no longer parsed: its PINGs are forwarded like other data.
+#: parsing a frame takes some microseconds, during which all other connections wait.  A
+#: connection with more frames is no longer parsed: its PINGs are forwarded like other
+#: data.
 MAX_FRAMES: Final = 1_000
 
 
 class AnswerPace(Protocol):
     """
-    The pace at which the client reads the response.
+    Interface that tells how fast the client reads the response.
 
     Provided by an `Exchange` in kas, and by an `UpstreamRequest` in agentk.
     """
@@ -56,7 +57,9 @@ class AnswerPace(Protocol):
 
 
 class Framing(Protocol):
-    """The framing of one protocol."""
+    """
+    Interface of a framing: it finds the frames of one protocol and responds to PINGs.
+    """
 
     #: Length of the longest header, in bytes.
     longest: int
@@ -125,7 +128,7 @@ class SpdyFraming:
         return 8 + size, header[:4] == b"\x80\x03\x00\x06" and size == 4
 
     def may_be_ping(self, header: bytes) -> bool:
-        """See `Framing`; the fifth byte has flags."""
+        """See `Framing`; the fifth byte contains flags."""
         return b"\x80\x03\x00\x06".startswith(header[:4]) and (
             b"\x00\x00\x04".startswith(header[5:])
         )
@@ -142,7 +145,7 @@ _FRAMINGS: Final[dict[bytes, Framing]] = {
 
 
 class _Position:
-    """Position in one direction: the remaining bytes of the current frame."""
+    """Position in the bytes of one direction: how much remains of the current frame."""
 
     __slots__ = ("_framing", "_header", "_left")
 
@@ -182,7 +185,7 @@ class _Position:
 
 class Heartbeats:
     """
-    Filter of both directions of one upgraded connection; kas and agentk each have one.
+    Filter of both directions of one upgraded connection; kas and agentk have one each.
 
     While a server sends, a PING would wait behind megabytes of output at each hop of a
     slow path, and kubectl gives up after 60 s.  A PING must also not reach an API
@@ -193,8 +196,9 @@ class Heartbeats:
     detects a dead server.  No data waits for longer than `LOOK`, and other frames are
     not changed.
 
-    :param to_server: takes bytes of the client, without the PINGs answered here.
-    :param to_client: takes bytes of the server, with the PONGs.
+    :param to_server: called with bytes of the client, without the PINGs that were
+        answered.
+    :param to_client: called with bytes of the server and with PONGs.
     :param pace: the pace at which the client reads.
     """
 
@@ -234,14 +238,15 @@ class Heartbeats:
         self._server = _Position(framing)
         #: The beginning of a possible PING.
         self._held = b""
-        #: The PING that waits for a last check before it is answered, and that check.
+        #: The PING that waits for a last check before it is answered, and the scheduled
+        #: call that makes this check.
         self._ping = b""
         self._look: IDelayedCall | None = None
         #: PONGs that wait for the end of a frame; only the newest is needed.
         self._pongs = b""
         self._last = clock.seconds()
-        #: Number of PONGs written in this pause, and the time at which the client last
-        #: resumed reading before it.
+        #: Number of PONGs written since the client stopped reading, and the time at
+        #: which the client had last resumed reading before that.
         self._unread = 0
         self._unread_since = 0.0
 
@@ -302,7 +307,9 @@ class Heartbeats:
             self._to_server(data[begin:end])
 
     def _follows(self, frames: int) -> bool:
-        """Return whether to continue to parse a piece after this number of frames."""
+        """
+        Return whether to continue parsing after this number of frames in one piece.
+        """
         if frames == MAX_FRAMES:
             self._framing = None
         return self._framing is not None
@@ -339,7 +346,7 @@ class Heartbeats:
             self._to_server(ping)
 
     def _answered(self, ping: bytes) -> bool:
-        """Answer *ping*; return False if the server must answer it."""
+        """Answer *ping*; return False if the server has to answer it instead."""
         if self._framing is None:
             return False
         pong = self._framing.pong(ping)

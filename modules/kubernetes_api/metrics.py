@@ -1,9 +1,10 @@
 """
 Metrics of both halves.
 
-They are plain numbers that become samples when Prometheus scrapes: a request updates
-six of them, and a counter of `prometheus_client` takes a lock and a microsecond each.
-Labels are bounded and never contain an agent, a user or a path.
+The metrics are plain numbers that become samples when Prometheus scrapes them.  A
+request updates six metrics, and updating a counter of `prometheus_client` would take a
+lock and a microsecond each time. Labels are bounded and never contain an agent, a user
+or a path.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ProxyMetrics(Collector):
         self.bytes_sent = 0
         #: The responses to upgrade requests, by result.
         self.upgrades = {"switched": 0, "refused": 0, "failed": 0}
-        #: The responses that kas or agentk made, by the hop that failed.
+        #: The responses that kas or agentk made itself, by the hop that failed.
         self.failures: dict[str, int] = {}
 
     def head_passed(self, status: int, seconds: float) -> None:

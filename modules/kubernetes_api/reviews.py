@@ -105,7 +105,9 @@ def _why(access: Access, spec: Mapping[str, Any]) -> str | None:
 
 
 def _request(asked: Mapping[str, Any], secrets: bool) -> tuple[str, str]:
-    """Return the method and target of a request that needs a permission."""
+    """
+    Return the method and target of a request that needs the permission in a review.
+    """
     verb = asked.get("verb", "")
     if verb not in ("get", "list", "watch"):
         # Any other verb is treated as a write.
@@ -115,7 +117,8 @@ def _request(asked: Mapping[str, Any], secrets: bool) -> tuple[str, str]:
     name, _, more = name.partition(".")
     group = more or group
     if name in ("*", "secrets") and group in ("", "*") and not secrets:
-        # All resources include Secrets, and all groups include their group.
+        # A permission for all resources includes Secrets, and all groups include their
+        # group.
         group, name = "", "secrets"
     parts = [f"/apis/{group}/v1" if group else "/api/v1"]
     if asked.get("namespace"):
@@ -128,7 +131,7 @@ def _request(asked: Mapping[str, Any], secrets: bool) -> tuple[str, str]:
     return "GET", "/".join(parts)
 
 
-# Protobuf: a review contains only strings and messages.
+# Parsing of protobuf: a review contains only strings and messages.
 
 
 def _spec(unknown: bytes) -> dict[str, Any]:

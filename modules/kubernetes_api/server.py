@@ -110,12 +110,12 @@ from tunnel.toolkit.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiServer"]
 
-#: Outcomes of requests without a response, in the audit log.
+#: Outcomes, in the audit log, of requests without a response.
 CLIENT_LEFT: Final = "client left"
 KAS_STOPPED: Final = "kas stopped"
 NO_ANSWER: Final = "no answer"
 
-#: Counter for a request whose credential does not define another.
+#: Usage counter for a request whose credential does not define its own counter.
 _USED: Final = Usage(counters=("k8s_api_proxy_request",))
 
 _STATUSES: Final = {
@@ -144,7 +144,7 @@ SMALL: Final = 16 * 1024
 
 _BROKEN_HOP: Final = "kas -> agent"
 
-#: All ways to open a stream: (fin, idempotent, resumable).
+#: All combinations of options for opening a stream: (fin, idempotent, resumable).
 _OPTIONS: Final = {
     (fin, idempotent, resumable): StreamOptions(
         fin=fin, idempotent=idempotent, resumable=resumable
@@ -170,7 +170,7 @@ _NOT_FOR_CLIENTS: Final = (
 
 
 class Ending(Protocol):
-    """A response with events, which ends when kas stops."""
+    """Response with events, which has to be ended when kas stops."""
 
     def end_watch(self) -> None:
         """End the response."""
@@ -188,7 +188,8 @@ class Held(Sharing, Protocol):
 
 class KubernetesApiServer:
     """
-    Server of the Kubernetes API of every connected agent's cluster.
+    kas' half of the module, which serves the Kubernetes API of each connected agent's
+    cluster.
 
     :param token: returns the part of kas' name in ``Via`` by which kas recognizes
         itself.
@@ -230,7 +231,7 @@ class KubernetesApiServer:
         self._count = api.users.count_usage
         self._tracer = api.tracer
         self.audits = api.audit.level is not AuditLevel.NONE
-        #: Responses with events.
+        #: Responses with events, which end when kas drains.
         self.watches: set[Ending] = set()
         self.shares: Shares[Held] = Shares(
             api.clock,
@@ -292,7 +293,7 @@ class KubernetesApiServer:
 
     def request_received(self, exchange: Exchange) -> RequestReceiver | None:
         """See `tunnel.http1.RequestHandler`."""
-        # Fields for browsers, which every response contains.
+        # Fields for browsers, which each response to this request contains.
         fields = b""
         if self._cross_origin is not None:
             allowed = self._cross_origin.fields(exchange.head)
@@ -327,8 +328,8 @@ class KubernetesApiServer:
             answer = fail()
         if exchange.head.upgrade and wants_watches(exchange.head, entry.target):
             return self._aggregate(exchange, answer, fields)
-        # The result is nearly always known already; a callback would cost more than the
-        # lookup.
+        # The result of the check is nearly always known already; a callback would cost
+        # more than the lookup.
         if isinstance(answer, Deferred):
             exchange.pauseProducing()
             request.checking = answer
@@ -370,7 +371,7 @@ class KubernetesApiServer:
         connection.refuse(500, INTERNAL_ERROR)
 
     def watch_enters(self, watch: Any, access: Access) -> bool:
-        """Count a watch."""
+        """See `WatchHost`."""
         self.metrics.in_flight += 1
         self.shares.admit(watch, access, self.clock.seconds())
         if isinstance(watch, WatchConnection):
@@ -378,14 +379,14 @@ class KubernetesApiServer:
         return self.shares.admits(watch, access)
 
     def watch_leaves(self, watch: Any, access: Access) -> None:
-        """Forget a watch that has ended."""
+        """See `WatchHost`."""
         self.metrics.in_flight -= 1
         self.shares.leave(watch, access)
 
     def open_watch(
         self, head: RequestHead, access: Access, receiver: IPathReceiver
     ) -> IStream:
-        """Open the stream of a watch."""
+        """See `WatchHost`."""
         fields = self._outgoing.of(head, access)
         found = fitted(encode_request(b"GET", head.target, fields))
         if found is None:
@@ -399,27 +400,27 @@ class KubernetesApiServer:
         )
 
     def why_forbidden(self, head: RequestHead, access: Access) -> str | None:
-        """Return why *access* does not include a watch; None if it does."""
+        """See `WatchHost`."""
         if not access.read_only:
             return None
         why = why_refused(access, head.method, head.target)
         return None if why is None else f"client -> kas: {why}"
 
     def read_head(self, block: bytes) -> ResponseHead:
-        """Parse the head of a watch's response."""
+        """See `WatchHost`."""
         return self.responses.parse(block, b"GET")
 
     def watch_answered(
         self, exchange: Exchange, head: RequestHead, access: Access, status: int
     ) -> None:
-        """Count and audit the response to a watch."""
+        """See `WatchHost`."""
         self.metrics.answered(status)
         self.audit_answer(exchange, head.target, access, status, head=head)
 
     def watch_failed(
         self, exchange: Exchange, head: RequestHead, access: Access, reason: Exception
     ) -> None:
-        """Count and audit a watch that failed before its response."""
+        """See `WatchHost`."""
         status = reason.status if isinstance(reason, Refused) else _explain(reason)[0]
         if isinstance(reason, TooMany):
             status = 429
@@ -431,15 +432,15 @@ class KubernetesApiServer:
     def watch_cancelled(
         self, exchange: Exchange, head: RequestHead, access: Access
     ) -> None:
-        """
-        Audit a watch that ended before its response, because of the client or because
-        kas stops.
-        """
+        """See `WatchHost`."""
         outcome = self.left(ClientGone("the client ended the watch"))
         self.audit_answer(exchange, head.target, access, outcome, True, head)
 
     def left(self, reason: Exception) -> int | str:
-        """Return the outcome of a request without a response, which *reason* ended."""
+        """
+        Return the outcome to record for a request that *reason* ended before its
+        response.
+        """
         if isinstance(reason, ClientGone) and reason.status is not None:
             return reason.status
         if self._stopping:
@@ -447,20 +448,20 @@ class KubernetesApiServer:
         return CLIENT_LEFT if isinstance(reason, ClientGone) else NO_ANSWER
 
     def explain(self, reason: Exception) -> str:
-        """Return why a stream of a watch ended."""
+        """See `WatchHost`."""
         return str(reason) if isinstance(reason, Refused) else _explain(reason)[1]
 
     def refuse_watches(
         self, exchange: Exchange, status: int, message: str, access: Access | None
     ) -> None:
-        """Respond to a request for aggregated watches with an error."""
+        """See `WatchHost`."""
         self.metrics.answered(status)
         self.metrics.failed("client -> kas")
         self.audit_answer(exchange, exchange.head.target, access, status)
         self.refuse(exchange, status, message, _FIELDS.get(status, b""), access)
 
     def watches_begin(self, connection: WatchConnection) -> None:
-        """Add a connection of aggregated watches."""
+        """See `WatchHost`."""
         self.metrics.answered(101)
         self.metrics.upgrades["switched"] += 1
         self.audit_answer(connection.exchange, PATH, connection.access, 101)
@@ -469,7 +470,7 @@ class KubernetesApiServer:
         self.watches.add(connection)
 
     def watches_end(self, connection: WatchConnection) -> None:
-        """Forget a connection of aggregated watches."""
+        """See `WatchHost`."""
         self.watches.discard(connection)
 
     async def _authorize_once(self, entry: Entry, client: HasPeer) -> Access:
@@ -506,7 +507,8 @@ class KubernetesApiServer:
 
     def _admit(self, request: ProxiedRequest, access: Access) -> None:
         request.access = access
-        # Without this, all users behind one address would share its turns.
+        # Count the work for this caller: otherwise all users behind one address would
+        # share the turns of that address.
         request.exchange.limit_turns(access.owner)
         self.metrics.in_flight += 1
         try:
@@ -666,9 +668,11 @@ directlyProvides(KubernetesApiServer, IServerModuleFactory)
 
 class ProxiedRequest:
     """
-    One request to an agent; receiver of both the client's `Exchange` and the stream.
 
-    Each side pauses the other.
+    One request to an agent.
+
+    The object receives the events of the client's `Exchange` and of the agent's stream.
+    If one side accepts no more data, the object pauses the other side.
     """
 
     __slots__ = (
@@ -710,13 +714,13 @@ class ProxiedRequest:
         #: Fields that every response to the request contains.
         self._fields = fields
         self._isolated = False
-        #: The credential for which the client requests a token, instead of a response
-        #: of the cluster.
+        #: The credential, if the client requests a token for it instead of a response
+        #: from the cluster; None for other requests.
         self.wants: SealedCredential | None = None
         self.access: Access | None = None
-        #: Running check of the credential.
+        #: Check of the credential that is in progress.
         self.checking: Deferred[Access] | None = None
-        #: Whether the request waits for its turn, and kas stops reading it.
+        #: Whether the request waits for its turn, so that kas does not read its body.
         self.held = False
         self._stream: IStream | None = None
         self.started_at = module.clock.seconds()
@@ -731,7 +735,8 @@ class ProxiedRequest:
         self._packed = False
         # Filter of an upgraded connection, until the server has finished.
         self._heartbeats: Heartbeats | None = None
-        # Position of a watch in an event, and whether to end it after that event.
+        # Parser of the events in a watch, and whether to end the watch after the
+        # current event.
         self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False
@@ -746,16 +751,16 @@ class ProxiedRequest:
 
     def isolate(self) -> None:
         """
-        Add headers that isolate the response in a browser, which sees the clusters of
-        all agents as one origin.
+        Add header fields that isolate the response in a browser, because for a browser
+        the clusters of all agents are one origin.
         """
         self._isolated = True
         self._fields += ISOLATED
 
     def trace(self, tracer: ITracer, access: Access, fields: bytes) -> bytes:
         """
-        Begin a span if this request is traced; return the *fields* that continue the
-        trace.
+        Begin a span if this request is traced, and return *fields* with the
+        ``traceparent`` of the span.
         """
         method = self.exchange.head.method
         span = begin_span(tracer, SpanKind.SERVER, method, self.target, fields)
@@ -784,7 +789,7 @@ class ProxiedRequest:
         self.fail(500, INTERNAL_ERROR)
 
     def open(self, fields: bytes) -> None:
-        """Forward the request, with *fields* in place of the client's."""
+        """Forward the request, with *fields* in place of the client's header fields."""
         exchange = self.exchange
         head = exchange.head
         block = encode_request(
@@ -835,7 +840,7 @@ class ProxiedRequest:
                 stream.registerProducer(exchange, True)
 
     def _too_large(self, size: int) -> None:
-        """Refuse a head of *size* bytes; the message names its large part."""
+        """Refuse a head of *size* bytes, with a message that names its largest part."""
         access = self.access
         sent = len(self.exchange.head.fields)
         if access is not None and access.impersonation is not None and sent < size // 2:
@@ -914,7 +919,7 @@ class ProxiedRequest:
             )
 
     def _end(self, broken: bool = False, outcome: int | str = NO_ANSWER) -> None:
-        """Count the request as ended, and drop the stream if it still exists."""
+        """Count the request as ended, and drop its stream if it is still open."""
         if self._over:
             return
         self._over = True
@@ -1011,7 +1016,8 @@ class ProxiedRequest:
         exchange.send_head(
             b"%b%b%b\r\n" % (head.start, head.fields, fields),
             head.length,
-            # The API server closes its connection, too, for example after a 413.
+            # The API server closes its connection after this response, for example
+            # after a 413.
             close=not head.keep_alive,
         )
         if not 0 <= head.length <= SMALL:
@@ -1032,8 +1038,8 @@ class ProxiedRequest:
         self.module.metrics.upgrades["switched"] += 1
         stream = self._stream
         assert stream is not None
-        # Installed before the first byte is forwarded: early bytes of the client may
-        # follow at once.
+        # Create the filter before the first byte is forwarded, because the client may
+        # send bytes at once.
         self._heartbeats = Heartbeats(
             wanted, self.module.clock, stream.write, exchange.write, exchange
         )
@@ -1220,7 +1226,8 @@ def _together(
     api: IServerModuleApi, settings: Any
 ) -> tuple[ISharedCount, ISharedCount] | None:
     """
-    Return counters for the requests of callers and agents at other workers of this kas.
+    Return the counters of requests by caller and by agent that all workers of this kas
+    share; None if kas runs without workers.
     """
     callers = api.workers.count_together(
         "callers", settings.max_requests_per_credential

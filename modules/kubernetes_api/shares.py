@@ -1,6 +1,6 @@
 """
-Shares of kas and of an agent by caller, so that a flood of one caller does not slow
-others down.
+Limits on how much of kas and of an agent each caller may use, so that a flood of
+requests from one caller does not slow down the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 #: Weight that a caller needs for each request that it may have in progress while other
 #: callers are active.  A request takes about 60 us of kas and of agentk each: after 2
 #: requests of a flood, a request of another caller takes 1.6 times as long (p99), after
-#: 4 twice, after 8 four times.
+#: 4 twice as long, and after 8 four times as long.
 WEIGHT_OF_ONE: Final = 2
 
 #: Seconds after which a request no longer counts: a longer request waits for the
@@ -68,7 +68,7 @@ class TooMany(Exception):
 
 
 class Sharing(Protocol):
-    """A request that has a share."""
+    """Interface of a request whose start the scheduler decides."""
 
     @property
     def over(self) -> bool:
@@ -105,7 +105,7 @@ class Account(Generic[R]):
         #: Recent requests in progress that began while other callers were active, each
         #: with its time; the oldest first.
         self.counted: dict[R, float] = {}
-        #: Requests that wait until fewer are counted.
+        #: Requests that wait until fewer requests of this caller are in `counted`.
         self.waiting: deque[R] = deque()
         #: Maximum number of requests per second; None for any number.
         self.rate = rate
@@ -134,7 +134,7 @@ class Account(Generic[R]):
 
 @attrs.define(eq=False)
 class _Load(Generic[R]):
-    """Requests at one agent."""
+    """Numbers of requests at one agent."""
 
     by_account: dict[Account[R], int]
     count: int = 0
@@ -145,9 +145,9 @@ class Shares(Collector, Generic[R]):
     A scheduler that decides which requests begin at once, later, or not at all.
 
     While a single caller is active, no request waits.  With several, each has at most
-    as many running requests as `room_of` permits: the requests of a flood wait here,
-    where another caller's request passes them, and not in agentk or the API server,
-    where it would wait behind them.
+    as many running requests as `room_of` permits: the requests of a flood wait in the
+    scheduler, where another caller's request can pass them.  In agentk or in the API
+    server, that request would have to wait behind the flood.
 
     When an agent has half of its permitted requests, it accepts no more from a caller
     than the caller's share by weight, so that a new caller still has room.
@@ -156,8 +156,8 @@ class Shares(Collector, Generic[R]):
     :param per_agent: maximum number of running requests at one agent.
     :param per_second: maximum requests that one caller begins in a second; None for
         any number.
-    :param together: counters of callers and of agents for running requests at other
-        workers of this kas; None without workers.
+    :param together: counters of running requests by caller and by agent, which all
+        workers of this kas share; None without workers.
     """
 
     _log: ClassVar = Logger()
@@ -221,10 +221,11 @@ class Shares(Collector, Generic[R]):
 
     def admit(self, request: R, access: Access, now: float) -> None:
         """
-        Count *request*, until `leave` is called, even if this raises an exception.
+        Count *request* until `leave` is called; the request is counted even if this
+        method raises an exception.
 
-        :param now: when it arrived.
-        :raises TooMany: if it must be refused.
+        :param now: the time when the request arrived.
+        :raises TooMany: if the request has to be refused.
         """
         owner = access.owner
         account = self._active.get(owner)
@@ -252,9 +253,9 @@ class Shares(Collector, Generic[R]):
         if at_agent > self._per_agent:
             raise TooMany(f"at agent {access.agent_name} are in progress")
         if 2 * at_agent > self._per_agent:
-            # The share is computed from the requests that other callers leave, so that
-            # one more caller always has room.  If all callers want more, they approach
-            # shares by their weights, and one such share stays free.
+            # The share is computed from the requests that other callers leave free, so
+            # that one more caller always has room.  If all callers want more, each
+            # approaches a share by its weight, and one more such share stays free.
             left = self._per_agent - at_agent + there + 1
             share = max(1, left * account.weight // (account.weight + HEAVIEST))
             if there >= share:
@@ -329,7 +330,7 @@ class Shares(Collector, Generic[R]):
         self._next_call = call_by(when, self._next_call, self._next, self._clock)
 
     def _next(self) -> None:
-        """Start waiting requests as far as there is room."""
+        """Start waiting requests while there is room for them."""
         self._next_call = None
         now = self._clock.seconds()
         for account in tuple(self._waiting):
@@ -345,7 +346,7 @@ class Shares(Collector, Generic[R]):
                 del self._waiting[account]
 
     def _begin(self, request: R) -> None:
-        """Start *request*; if it fails, the others of this pass start anyway."""
+        """Start *request*; if it fails, the other waiting requests still start."""
         try:
             request.begin()
         except Exception:
@@ -353,7 +354,7 @@ class Shares(Collector, Generic[R]):
             for_each((request,), lambda one: one.begin_failed(), "ending a request")
 
     def _rate(self, now: float) -> TokenBucket | None:
-        """Return the maximum rate for a new account."""
+        """Return the rate limiter for a new account; None without a limit."""
         rate = self._per_second
         return None if rate is None else TokenBucket(rate, rate, now)
 
@@ -361,7 +362,7 @@ class Shares(Collector, Generic[R]):
         self._idle_call = self._clock.callLater(REMEMBERED_SECONDS, self._forget)
 
     def _forget(self) -> None:
-        """Forget accounts without a request since the last check."""
+        """Forget the accounts that had no request since the last check."""
         self._idle_call = None
         for account in list(self._idle.values()):
             if account.seen:

@@ -66,8 +66,8 @@ def status_answer(
     """
     Return the status code, fields and body of an error, as kubectl prints it.
 
-    :param target: the requested target; if clients drop the text of the body, it is
-        also sent as a warning, which they show.
+    :param target: the requested target.  For targets whose error texts clients drop,
+        the text is also sent as a warning, which clients show.
     :param fields: the fields of the request, for its ``Accept``; a client that accepts
         none of the formats gets 406 and the text.
     """
@@ -89,7 +89,10 @@ def status_answer(
 
 
 def _wanted(fields: bytes) -> bytes:
-    """Return the format that the client prefers."""
+    """
+    Return the content type that the client prefers; plain text if the client accepts
+    none of the formats.
+    """
     accepted = b",".join(_ACCEPT.findall(fields)).strip(b" \t,")
     if not accepted:
         return _JSON

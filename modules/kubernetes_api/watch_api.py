@@ -125,8 +125,8 @@ class WatchHost(Protocol):
         """
         Count *watch* among the requests of its caller.
 
-        :returns: whether it begins now; if not, its ``begin`` is called later.
-        :raises TooMany: if it must be refused; it is counted anyway.
+        :returns: whether the watch begins now; if not, its ``begin`` is called later.
+        :raises TooMany: if the watch has to be refused; it is counted anyway.
         """
 
     def watch_leaves(self, watch: Any, access: Access) -> None:
@@ -138,7 +138,7 @@ class WatchHost(Protocol):
         """
         Open the stream of one watch.
 
-        :raises TunnelError: if it cannot be opened.
+        :raises TunnelError: if the stream cannot be opened.
         """
 
     def why_forbidden(self, head: RequestHead, access: Access) -> str | None:
@@ -148,7 +148,7 @@ class WatchHost(Protocol):
         """
         Parse the head of a response.
 
-        :raises HeadError: if it is malformed.
+        :raises HeadError: if the head is malformed.
         """
 
     def watch_answered(
@@ -169,7 +169,7 @@ class WatchHost(Protocol):
     def watch_cancelled(
         self, exchange: Exchange, head: RequestHead, access: Access
     ) -> None:
-        """Audit a watch that the client or kas ended before its response."""
+        """Audit a watch that the client or a stopping kas ended before its response."""
 
     def explain(self, reason: Exception) -> str:
         """Return why a stream ended."""
@@ -177,7 +177,9 @@ class WatchHost(Protocol):
     def refuse_watches(
         self, exchange: Exchange, status: int, message: str, access: Access | None
     ) -> None:
-        """Respond to the request of a connection with an error."""
+        """
+        Respond with an error to the request that would open a connection of watches.
+        """
 
     def watches_begin(self, connection: WatchConnection) -> None:
         """Register *connection*, which ends when kas stops."""
@@ -193,9 +195,9 @@ class _Invalid(Exception):
 @implementer(IPushProducer)
 class WatchConnection:
     """
-    One WebSocket and its watches; it is the receiver of an `Exchange`.
+    One WebSocket and its watches; receiver of the events of an `Exchange`.
 
-    :param fields: header fields of the response.
+    :param fields: header fields that the response contains.
     """
 
     _log = Logger()
@@ -222,7 +224,9 @@ class WatchConnection:
     # The beginning of the connection.
 
     def authorized(self, access: Access) -> None:
-        """Switch to the WebSocket, for the caller of *access*."""
+        """
+        Switch the connection to the WebSocket protocol, for the caller of *access*.
+        """
         self.checking = None
         if self.over:
             return
@@ -357,7 +361,7 @@ class WatchConnection:
             self._flush()
 
     def close(self, code: int, reason: str) -> None:
-        """End the connection, and tell the client why."""
+        """End the connection, and send the reason to the client."""
         if self.over:
             return
         if not self.exchange.head_sent:
@@ -426,10 +430,11 @@ class WatchConnection:
 
     def _resume_next(self) -> None:
         """
-        Resume one watch in each turn of the reactor, the one that waits longest first.
+        Resume one watch in each turn of the reactor, beginning with the watch that has
+        waited longest.
 
-        Each delivers the events that it holds, up to thousands, and others wait
-        meanwhile.
+        A resumed watch delivers the events that it holds, up to thousands, and all
+        other connections wait until it has finished.
         """
         self._resumption = None
         while self._waiting and not (self.paused or self.over):
@@ -445,7 +450,7 @@ class WatchConnection:
         """Do nothing: `client_gone` handles a client that left."""
 
     def is_paused(self, name: str) -> bool:
-        """Tell whether a watch has to wait until the client has read more."""
+        """Return whether a watch has to wait until the client has read more."""
         if self.paused:
             self._waiting.setdefault(name)
         return name in self._waiting
@@ -458,7 +463,10 @@ class WatchConnection:
 
 @implementer(IPathReceiver)
 class _Watch:
-    """One watch: receiver of a stream, and of the streams that continue it."""
+    """
+    One watch; receiver of the events of its stream, and of later streams that continue
+    it.
+    """
 
     _log = Logger()
 
@@ -481,7 +489,8 @@ class _Watch:
         #: Whether a stream is open, as far as known.
         self._live = False
         self._head: RequestHead | None = None
-        #: Whether the current request is in the audit log; also true without a request.
+        #: Whether the outcome of the current request is in the audit log; also true
+        #: without a request.
         self._recorded = True
         self._answer: ResponseHead | None = None
         #: Body of a response with a status other than 200.
@@ -496,7 +505,7 @@ class _Watch:
         self._access = connection.access
 
     def enqueue(self) -> None:
-        """Begin when it is the caller's turn."""
+        """Begin the watch when it is the caller's turn."""
         try:
             begins = self._connection.host.watch_enters(self, self._access)
         except TooMany as error:
@@ -593,7 +602,7 @@ class _Watch:
         self._connection.revoke()
 
     def client_gone(self, reason: Exception) -> None:
-        """End the watch, because kas stops."""
+        """End the watch, because kas is stopping."""
         self._connection.end_watch()
 
     def end_watch(self) -> None:
@@ -734,7 +743,9 @@ class _Watch:
         self._later = clock.callLater(AGAIN_SECONDS * (self._ends - 1), self.begin)
 
     def _event(self, line: bytes) -> bool:
-        """Send an event to the client; return whether the watch continues."""
+        """
+        Send the event in *line* to the client; return whether the watch continues.
+        """
         self._pass_on(line)
         return not self.over
 
@@ -756,8 +767,8 @@ class _Watch:
         version = version if isinstance(version, str) else ""
         uid = uid if isinstance(uid, str) else ""
         for name, text in (("resourceVersion", version), ("uid", uid)):
-            # kas remembers both texts, and the version becomes a part of the next
-            # request.
+            # Check both texts, because kas remembers them, and the version becomes a
+            # part of the next request.
             if len(text) > MAX_NAME or not text.isprintable():
                 why = f"must have at most {MAX_NAME} printable characters"
                 self._fail({"message": f"agent -> API server: {name} {why}"})
@@ -793,7 +804,7 @@ class _Watch:
         )
 
     def _fail(self, error: dict[str, Any]) -> None:
-        """Tell the client why the watch has ended."""
+        """End the watch, and send *error* to the client."""
         message = {"type": "error", "watchId": self._name, "error": error}
         self._connection.tell(message)
         self._stop()
@@ -866,7 +877,8 @@ def _request(params: Any) -> tuple[str, dict[str, str], bool]:
 
 def _status(body: bytes, code: int) -> dict[str, Any]:
     """
-    Return the error in a response that is not a watch: usually a Kubernetes Status.
+    Return the error in a response that is not a watch; the body is usually a Kubernetes
+    Status.
     """
     try:
         return {"object": _object(body)}

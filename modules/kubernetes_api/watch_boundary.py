@@ -1,8 +1,9 @@
 """
 The boundary at which a watch may end: between two events.
 
-An API server ends every watch after a while, between two events, and clients start the
-next one from there. kas and agentk do the same with watches when they stop.
+An API server ends every watch after a while, between two events, and clients continue
+with the next watch from the last event. kas and agentk do the same with watches when
+they stop.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ class Boundary:
     """
     Parser that follows the bytes of a watch to detect the boundary between two events.
 
-    JSON has one event on each line; protobuf has four bytes of length before each.
+    In JSON, each line is an event; in protobuf, four bytes with the length precede each
+    event.
 
     :param fields: header lines of the response, each preceded by CR LF.
     """
@@ -33,11 +35,12 @@ class Boundary:
         self._kind = kind
         self._header = b""
         self._left = 0
-        #: Whether no event is incomplete.  Always false if the format is unknown.
+        #: Whether the bytes so far end between two events.  Always false if the format
+        #: is unknown.
         self.between = kind in (b"application/json", _PROTOBUF)
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the watch."""
+        """Process the next bytes of the watch."""
         if self._kind == b"application/json":
             self.between = data.endswith(b"\n")
         elif self._kind == _PROTOBUF:

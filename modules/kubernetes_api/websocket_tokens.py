@@ -40,7 +40,8 @@ __all__ = [
 #: Query parameter that requests a token.
 REQUEST: Final = b"kas-websocket-token-request"
 
-#: Maximum seconds from the response with the token to the request of the WebSocket.
+#: Maximum seconds between the response with the token and the request that opens the
+#: WebSocket.
 LIFETIME: Final = 30.0
 
 #: Seconds by which the clocks of two kas may differ.
@@ -84,7 +85,7 @@ class WebSocketTokens:
 
     def seal(self, credential: SealedCredential, path: bytes) -> str:
         """
-        Return a token that is valid from now on.
+        Return a token that contains *credential* and is valid from now on.
 
         :param path: the path of its WebSocket.
         """
@@ -98,7 +99,8 @@ class WebSocketTokens:
         """
         Decrypt a token.
 
-        :raises ValueError: if it has another secret or path, or has expired.
+        :raises ValueError: if the token was made with another secret or for another
+            path, or has expired.
         """
         try:
             sealed = base64.b64decode(
@@ -137,7 +139,7 @@ class WebSocketTokens:
 
 class UsedTokens:
     """
-    Tokens that were used to open a WebSocket.
+    Record of the tokens that were used to open a WebSocket.
 
     :param store: opens the store that all kas share; while it is unavailable, each kas
         remembers only its own tokens.
@@ -150,7 +152,7 @@ class UsedTokens:
 
     async def use(self, name: str) -> None:
         """
-        Use the token with an id (`SealedCredential.sealed_in`).
+        Record that the token with the id *name* (`SealedCredential.sealed_in`) is used.
 
         :raises CallError: UNAUTHENTICATED if the token was used before.
         """

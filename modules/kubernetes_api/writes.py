@@ -1,4 +1,4 @@
-"""Credentials that changed an object through kas, as kas reports them to agentk."""
+"""Reports of the credentials that changed an object through kas, from kas to agentk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ LATE = 10.0
 #: Seconds by which the clocks of agentk and of the API server may differ.
 SKEW = 2.0
 
-#: Maximum bytes of the options of a delete, which are its body: clients send a hundred.
+#: Maximum bytes of the options of a delete, which are the body of the request: clients
+#: send about a hundred.
 MAX_OPTIONS = 4096
 
 #: Subresources whose POST, PUT or DELETE does not change the object.
@@ -48,7 +49,7 @@ _USER_AGENT = re.compile(rb"\r\nUser-Agent: ?([^\r\n/]{1,128})", re.IGNORECASE)
 
 @lru_cache(maxsize=1000)
 def credential_field(credential_id: str) -> bytes:
-    """Return the header line, preceded by CR LF."""
+    """Return the header line with a credential, preceded by CR LF."""
     value = quote(credential_id[:200], safe=":@.-_").encode()
     return b"\r\nTxkas-Credential: " + value
 
@@ -59,7 +60,7 @@ class Write:
 
     _head: RequestHead
     _begun: float
-    #: Beginning of the body, for a delete.
+    #: Beginning of the request's body, if the request is a delete.
     _options: bytes = b""
 
     @classmethod
@@ -73,14 +74,17 @@ class Write:
         return cls(head, seconds())
 
     def sent(self, data: bytes) -> None:
-        """Take a part of the body."""
+        """Record a part of the request's body."""
         if self._head.method == b"DELETE" and len(self._options) <= MAX_OPTIONS:
             self._options += data[: MAX_OPTIONS + 1]
 
     def answered(
         self, status: int, fields: bytes, now: float
     ) -> KubernetesWrite | None:
-        """Return the change; None if nothing or not a single named object changed."""
+        """
+        Return the change that a response confirms; None if nothing or not a single
+        named object changed.
+        """
         date = _DATE.search(fields)
         if not 200 <= status < 300 or date is None:
             return None
@@ -106,8 +110,8 @@ class Write:
         self, time: float, seconds: float, *, answered: bool
     ) -> KubernetesWrite | None:
         """
-        Return the change of a single named object; None if it is another kind of
-        request.
+        Return the change of a single named object; None if the request does not name
+        one.
         """
         info = request_info(self._head.method, self._head.target)
         if not info.name:

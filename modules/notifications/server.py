@@ -1,4 +1,4 @@
-"""kas' half: every kas publishes a push that any kas was notified of."""
+"""kas' half: when any kas is notified of a push, every kas publishes it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ __all__ = ["NOTIFICATIONS", "NotificationsServer", "NotificationsSettings"]
 
 NOTIFICATIONS = rpc_pb2.DESCRIPTOR.services_by_name["Notifications"]
 
-#: Seconds during which the store keeps a push: enough for every kas to receive it.
+#: Seconds during which the store keeps a push, so that every kas receives it.
 REMEMBERED = 60.0
 
 #: Maximum characters of the path of a project or of the name of a repository.
 MAX_PATH = 1024
 
-#: Maximum number of names whose first push is logged: a GitLab may have many.
+#: Maximum number of names whose first push is logged, because a GitLab may have many
+#: projects.
 MAX_NAMES = 1000
 
 #: Seconds before another attempt to watch the store after a failure.
@@ -108,10 +109,10 @@ class NotificationsServer:
 
     async def pushed(self, name: str) -> None:
         """
-        Have every kas publish a push to the repository *name*.
+        Publish a push to the repository *name*, at this kas and at every other kas.
 
-        :raises CallError: INVALID_ARGUMENT if no repository has this name; UNAVAILABLE,
-            kas cannot reach the store.
+        :raises CallError: INVALID_ARGUMENT if no repository has this name; UNAVAILABLE
+            if kas cannot reach the store.
         """
         if not 0 < len(name) <= MAX_PATH or not name.isprintable():
             raise CallError(Status.INVALID_ARGUMENT, "not a valid path of a project")
@@ -120,7 +121,8 @@ class NotificationsServer:
         try:
             await self._store.set(key, name.encode(), expires_after=REMEMBERED)
         except CallError:
-            # Agents that are connected to this kas need not wait for the store.
+            # Publish at once, because agents that are connected to this kas need not
+            # wait for the store.
             self._api.events.publish(GitPushed(name))
             raise CallError(
                 Status.UNAVAILABLE, "kas cannot notify the other kas of the push now"
@@ -128,7 +130,8 @@ class NotificationsServer:
 
     def _log_first(self, name: str) -> None:
         """
-        Log the names that Git servers use, because a wrong name has no other effect.
+        Log the first push for each name that a Git server uses, because a wrong name
+        has no other effect.
         """
         if name in self._names or len(self._names) >= MAX_NAMES:
             return

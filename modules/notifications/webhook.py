@@ -24,7 +24,7 @@ class Webhook:
     """
     Webhook that checks the caller's secret and ignores the rest of the request.
 
-    :param pushed: publishes a push to the repository with the given name.
+    :param pushed: called with the name of the repository, to publish a push.
     """
 
     app: ClassVar[Klein] = Klein()

@@ -94,7 +94,10 @@ class GitopsOptions:
 @provider(IAgentModuleFactory)
 @implementer(IAgentModule)
 class GitopsAgent:
-    """The module in agentk: one `Project` for each of ``gitops.manifest_projects``."""
+    """
+    agentk's half of the module, with one `Project` for each of
+    ``gitops.manifest_projects``.
+    """
 
     _log = Logger()
     configuration = GitopsOptions
@@ -119,8 +122,8 @@ class GitopsAgent:
             self._decryptor, children=of_previews, threads=preview_threads
         )
         self._inventories = options.inventory_namespace
-        # Clients that may write orders decide what is applied with agentk's
-        # permissions.
+        # Keep clients from changing agentk's records: orders decide what agentk applies
+        # with its own permissions.
         api.kubernetes.own_namespace.keep_records()
         self._wanted: dict[str, ManifestProject] = {}
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
@@ -157,13 +160,14 @@ class GitopsAgent:
         self._watches = KindWatches(
             api.kubernetes.as_agentk(), api.clock, lambda: self._random()
         )
-        #: Project that owns an inventory, by inventory.
+        #: Id of the project that uses an inventory, by the id of the inventory.
         self._claims: dict[str, str] = {}
         self._leading = False
         api.sections.follow("gitops", GitopsSection, self._configured)
         api.leadership.lead(self._lead)
         receiving = self._receivers.values()
-        #: Reasons why the configuration in Git is not in effect; empty if it is.
+        #: Reasons why the configuration in Git is not in effect; empty if the
+        #: configuration is in effect.
         self._refused: tuple[str, ...] = ()
         api.events.subscribe(ConfigurationRefused, self._refused_as)
         control = Control(
@@ -235,7 +239,9 @@ class GitopsAgent:
         return InventoryWriter.of(self._api, time.time)
 
     def _inventory(self, inventory_id: str) -> InventoryStore:
-        """Return an inventory by its id, whether or not a project still uses it."""
+        """
+        Return access to an inventory by its id, whether or not a project still uses it.
+        """
         client, own = (
             self._api.kubernetes.as_agentk(),
             self._api.kubernetes.own_namespace.name,
@@ -249,7 +255,10 @@ class GitopsAgent:
         )
 
     def _receive(self, wanted: Collection[ReceiverSettings]) -> None:
-        """Notify exactly the *wanted* receivers of commits."""
+        """
+        Start and stop receivers so that exactly the *wanted* receivers are notified of
+        commits.
+        """
         for settings, (_, running) in tuple(self._receivers.items()):
             if settings not in wanted:
                 del self._receivers[settings]

@@ -1,4 +1,4 @@
-"""Drift as a GitLab alert, for the HTTP endpoint of a project."""
+"""Conversion of drift to a GitLab alert, for the HTTP endpoint of a project."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _WORDS = {
     ObjectDrift.KIND_REPLACED: "was replaced by another object",
 }
 
-#: States that resolve the alert in GitLab.
+#: States of a drift that resolve its alert in GitLab.
 _OVER = (ObjectDrift.STATE_REPAIRED, ObjectDrift.STATE_ENDED)
 
 
 def alert_of(event: AgentDrift, drift: ObjectDrift, now: float) -> dict[str, Any]:
     """
-    Return the payload of an alert.
+    Return the payload of the alert for a drift.
 
     All alerts of an object have the same fingerprint, so that GitLab shows a single
-    one. Source of names: GitLab's documentation, "Customize the alert payload outside
+    alert. Source of names: GitLab's documentation, "Customize the alert payload outside
     of GitLab".
 
     :param now: the current time in seconds since 1970.
@@ -91,7 +91,7 @@ def _lines(drift: ObjectDrift) -> Iterator[str]:
 
 
 def _code(text: str, most: int) -> str:
-    """Format text as code that the text itself cannot end."""
+    """Format text as code, so that no part of the text can end the code."""
     return f"`{clean(text, most).replace('`', '?') or '?'}`"
 
 

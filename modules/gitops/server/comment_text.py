@@ -14,7 +14,8 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["MARK", "Asked", "comment"]
 
-#: First line of a comment; pages do not show it.
+#: First line of a comment, which marks kas' own comments; GitLab's pages do not show
+#: this line.
 MARK = "<!-- txkas: preview of GitOps projects -->"
 
 #: Maximum characters of a comment: GitLab accepts a million, which is too long to read.
@@ -47,7 +48,7 @@ class Asked:
     """
     Preview of one project of one agent.
 
-    :ivar problem: why the preview is missing; empty if it exists.
+    :ivar problem: why the preview is missing; empty if the preview exists.
     """
 
     agent: str
@@ -106,7 +107,7 @@ def _bad(problem: str) -> str:
 
 
 def _summary(objects: Iterable[pb.ObjectPreview]) -> str:
-    # This text is outside code blocks, so it must not contain text from an agent.
+    # This text is not in a code block, so it must not contain text from an agent.
     counts = Counter(
         one.effect if one.effect in _EFFECTS else Effect.UNKNOWN.value
         for one in objects

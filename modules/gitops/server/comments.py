@@ -36,9 +36,9 @@ SECONDS = 20.0
 #: that are searched.
 PER_PAGE, MAX_PAGES = 100, 50
 
-#: Maximum bytes of a response.  A comment has a million characters at most: a user who
-#: writes many such comments can prevent kas from finding its own if the store does not
-#: contain it.
+#: Maximum bytes of a response.  A comment is at most a million characters long.  A user
+#: who writes many such comments can prevent kas from finding its own comment if the
+#: store does not contain kas' comment.
 MAX_ANSWER = 4 * 1024 * 1024
 
 #: Seconds that a comment is remembered: few merge requests are idle for longer.
@@ -57,9 +57,9 @@ _REFUSED: Final = {
 @attrs.frozen
 class _Comment:
     """
-    Comment of kas.
+    Comment of kas, as the store remembers it.
 
-    :ivar digest: the digest of its text.
+    :ivar digest: the digest of the comment's text.
     """
 
     number: int
@@ -83,7 +83,7 @@ class _Comment:
 
 class _TryAgain(Exception):
     """
-    Signal that a retry may succeed.
+    Error for a failed request if a retry may succeed.
 
     :ivar pause: the seconds that GitLab requested; 0 if none.
     """
@@ -96,13 +96,14 @@ class _TryAgain(Exception):
 @attrs.define(eq=False)
 class Comments:
     """
-    Comments of the user who owns kas' token.
+    Reader and writer of the comments of kas, which belong to the user who owns kas'
+    token.
 
     Only that user's own comments are read, so an imitation by another user is not
     changed. Source: GitLab's Notes API.
 
     :param mark: the beginning of kas' comments.
-    :param store: remembers the comments, for all replicas of kas.
+    :param store: store that remembers the comments for all replicas of kas.
     """
 
     _settings: MergeRequestSettings
@@ -114,7 +115,8 @@ class Comments:
 
     async def described(self, project_id: int, merge_request: int) -> tuple[Any, Any]:
         """
-        Return GitLab's descriptions of a merge request, and of its project.
+        Return GitLab's description of a merge request, and GitLab's description of its
+        project.
 
         :raises CallError: if GitLab is unavailable, or refuses the request.
         """
@@ -149,7 +151,7 @@ class Comments:
         If several replicas comment at the same moment, all but one delete their
         comment.
 
-        :param text: must begin with the mark.
+        :param text: the text of the comment, which must begin with the mark.
         :raises CallError: if GitLab is unavailable, or refuses the request.
         """
         notes, key = _path(project_id, merge_request), f"{project_id}-{merge_request}"
@@ -185,8 +187,8 @@ class Comments:
         """
         Return whether a comment that the store names belongs to kas.
 
-        The store may be shared with programs that name a comment of another user, which
-        the token may be able to change.
+        The check is needed because other programs may write to the store, and could
+        name a comment of another user that the token can change.
         """
         me = (await self._ask("GET", "/user")).get("id")
         try:
@@ -213,7 +215,7 @@ class Comments:
         try:
             found = await self._store.get(key)
         except CallError:
-            # kas can also find the comment through GitLab.
+            # Ignore the failure, because kas can also find the comment through GitLab.
             return None
         return None if found is None else _Comment.read(found.value)
 
@@ -223,7 +225,8 @@ class Comments:
 
     async def _ask(self, method: str, path: str, body: Any = None) -> Any:
         """
-        Send a request with retries; return the JSON response, None if it is empty.
+        Send a request with retries; return the parsed JSON response; None if the
+        response is empty.
         """
         backoff = Backoff(self._random, PAUSE_FIRST, PAUSE_MOST)
         for attempt in range(1, ATTEMPTS + 1):
@@ -265,8 +268,8 @@ class Comments:
             text = f"GitLab: a response has more than {MAX_ANSWER // 1024**2} MiB"
             raise CallError(Status.RESOURCE_EXHAUSTED, text) from None
         except Exception as error:
-            # The errors have many causes: no route, unknown name, bad certificate,
-            # timeout.
+            # Name only the type of the error, because errors have many causes: no
+            # route, unknown name, bad certificate, timeout.
             raise _TryAgain(type(error).__name__) from None
         return _answered(response, content)
 
@@ -299,7 +302,7 @@ def _path(project_id: int, merge_request: int) -> str:
 
 
 def _is_of(note: Any, user: Any) -> bool:
-    """Return whether a user wrote a comment."""
+    """Return whether *user* wrote the comment *note*."""
     return (
         isinstance(note, dict)
         and isinstance(note.get("author"), dict)

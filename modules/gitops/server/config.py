@@ -57,8 +57,7 @@ def _check_address(value: str, example: str) -> None:
         url = urlsplit(value)
         port = url.port
     except ValueError:
-        # Python's message is left out, because it repeats the text in place of the
-        # port.
+        # Leave out Python's message, because it repeats the text in place of the port.
         raise ValueError(f"this is not a URL; write {example}") from None
     if url.scheme not in ("http", "https") or not url.hostname or port == 0:
         raise ValueError(f"write {example}")
@@ -87,7 +86,7 @@ def _are_few(instance: object, attribute: object, value: tuple[Any, ...]) -> Non
 
 
 class WebhookFormat(Enum):
-    """Format of the posted events."""
+    """Format of the events that kas posts to a webhook."""
 
     #: Signed events in txkas' own format.
     TXKAS = "txkas"

@@ -49,8 +49,8 @@ def _decided(
     method: str, check: Callable[[Any, Any], None] = lambda request, response: None
 ) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
     """
-    Return a handler like `_passed` that also records the decision in the audit log,
-    with any outcome.
+    Return a handler like `_passed` that also records the operator's decision in the
+    audit log, whatever the outcome.
 
     :param check: raises a `CallError` for a response that does not fit the request.
     """
@@ -72,7 +72,10 @@ def _decided(
 
 
 def _check_kept(request: Any, response: Any) -> None:
-    """Check that a kept state is the requested one: users pipe it to kubectl."""
+    """
+    Check that a response contains the requested state, because users pipe the state to
+    kubectl.
+    """
     if not request.id:
         for one in response.states:
             one.manifest = ""
@@ -92,15 +95,18 @@ def _check_kept(request: Any, response: Any) -> None:
 
 @attrs.frozen
 class Operators:
-    """Implementation of `GitopsControl` on the external API."""
+    """
+    Implementation of `GitopsControl` on the external API, which forwards calls to
+    agentk.
+    """
 
     api: IServerModuleApi
 
     get_status = _passed("GetStatus")
     approve = _decided("Approve")
     get_history = _passed("GetHistory")
-    # If the request has an id, the response contains a whole object, which may be a
-    # Secret.
+    # Record these calls, too: if the request has an id, the response contains a whole
+    # object, which may be a Secret.
     get_kept = _decided("GetKept", _check_kept)
     undo = _decided("Undo")
     suspend = _decided("Suspend")
@@ -135,7 +141,8 @@ class Operators:
         Forward a request to an agent and return its response.
 
         :param request: names the agent in ``agent``.
-        :raises CallError: also NOT_FOUND if the agent does not exist.
+        :raises CallError: the error of the agent; NOT_FOUND if the agent does not
+            exist.
         """
         if method == "Preview":
             # The caller is an operator, so the preview is not for a merge request.
@@ -176,7 +183,8 @@ class Operators:
             )
         for one in found:
             return one
-        # The longest name is the most specific: it includes the project.
+        # Name each agent by its longest name, which is the most specific, because it
+        # includes the project.
         names = sorted({self._names(one)[-1] for one in every})
         known = ", ".join(name[:MAX_NAME] for name in names[:MAX_NAMES]) or "none"
         if len(names) > MAX_NAMES:

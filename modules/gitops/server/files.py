@@ -25,7 +25,8 @@ _REPLACED = "\N{REPLACEMENT CHARACTER}"
 #: Maximum characters of names of files, and of globs, that kas remembers.
 MAX_KEPT = 10_000_000
 
-#: Memory of an outcome, and of each file in it, without names; counted as characters.
+#: Memory that an outcome takes, and memory that each file in it takes, without names;
+#: counted as characters.
 _OUTCOME, _FILE = 1000, 300
 
 _Found = tuple[list[str], list[TreeEntry]]
@@ -36,7 +37,7 @@ class SourceRequest:
     """
     Choice of files at a commit.
 
-    :ivar repository: identifies the repository.
+    :ivar repository: id of the repository.
     :ivar hidden_folders: see `Glob.matches`.
     """
 
@@ -47,13 +48,16 @@ class SourceRequest:
 
     @property
     def key(self) -> Hashable:
-        """Identity of the outcome, because a commit never changes."""
+        """
+        Key of the outcome in a cache, which is always valid because a commit never
+        changes.
+        """
         globs = tuple(one.text for one in self.globs)
         return self.repository, self.commit, globs, self.hidden_folders
 
 
 class FoundFiles:
-    """Cache of outcomes that took long to find: files of a source, or a refusal."""
+    """Cache of outcomes that took long to find: the files of a source, or a refusal."""
 
     def __init__(self) -> None:
         #: Outcomes, each with its number of characters; the most recently used outcome
@@ -68,7 +72,7 @@ class FoundFiles:
 
     def get(self, source: SourceRequest) -> _Found | None:
         """
-        Return the cached outcome for a source; None without one.
+        Return the cached outcome for a source; None if no outcome is cached.
 
         :raises CallError: if the outcome is a refusal.
         """
@@ -106,7 +110,7 @@ async def source_files(
     kept: FoundFiles,
 ) -> AsyncIterator[tuple[str, bytes]]:
     """
-    Read the files, sorted by path.
+    Read the files of a source, sorted by path.
 
     :returns: paths and contents.
     :raises CallError: NOT_FOUND if the commit can be read but has no such folder;
@@ -160,7 +164,8 @@ async def _found(
 
 #: Maximum product of the characters of paths and of globs that are compared for one
 #: source: the maximum takes one or two seconds, in turns.  A thousand paths of a
-#: hundred characters and ten globs of thirty need a sixteenth of it.
+#: hundred characters and ten globs of thirty characters need a sixteenth of this
+#: number.
 MAX_STEPS = 500_000_000
 
 #: Maximum number of steps for one path and one glob: the maximum blocks kas for tens of
@@ -170,14 +175,14 @@ MAX_STEPS_OF_PATH = 10_000_000
 
 @attrs.define
 class _Chosen:
-    """Globs of a source, with a limit of work."""
+    """Globs of a source, with a limit on the work of comparing paths."""
 
     _globs: Sequence[Glob]
     _hidden_folders: bool
     _work: Work
     #: Remaining steps of `MAX_STEPS`.
     _steps: int = attrs.field(factory=lambda: MAX_STEPS, init=False)
-    #: Compiled globs by their position, and whether they are compiled for `leads`.
+    #: Compiled globs, each by its position and whether it is compiled for `leads`.
     _compiled: set[tuple[int, bool]] = attrs.field(factory=set, init=False)
 
     @property
@@ -242,10 +247,12 @@ async def _matching(
         if error.status is not Status.NOT_FOUND:
             raise
         if not folder:
-            # Every commit has a root: an empty source would prune all objects.
+            # Report the missing root as damage, because every commit has a root, and an
+            # empty source would prune all objects.
             raise _damaged(error) from None
         entries = []
-    # Git has no empty folders: a folder without entries is missing, or not a folder.
+    # Git has no empty folders: a folder without entries is either missing, or not a
+    # folder.
     is_folder = bool(entries) or not folder
     await chosen.take(LISTING * len(entries))
     if len(entries) > most:
@@ -264,7 +271,7 @@ async def _matching(
         found.sort(key=lambda one: one.path)
         return [one.path for one in found], found
     if folder:
-        # Links can lead anywhere in the repository.
+        # Read the whole tree, because links can lead anywhere in the repository.
         try:
             entries = await repository.tree(commit, recursive=True)
         except CallError as error:
@@ -298,7 +305,8 @@ def _link_to(folder: str, commit: str, known: Mapping[str, TreeEntry]) -> TreeEn
     """
     below = f"{folder}/"
     if any(path.startswith(below) for path in known):
-        # An absent folder would prune the objects of its files.
+        # Refuse the commit, because an absent folder would prune the objects of its
+        # files.
         raise CallError(
             Status.UNAVAILABLE,
             f"the Git server contradicts itself: commit {commit[:12]} has files below "
@@ -324,6 +332,7 @@ def _not_text(path: str) -> Unusable:
 
 def _damaged(error: CallError) -> CallError:
     """
-    Return an error for a repository that lacks a part of a commit instead of a folder.
+    Return an error that says that a repository lacks a part of a commit, and not a
+    folder.
     """
     return CallError(Status.UNAVAILABLE, error.message)

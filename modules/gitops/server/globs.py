@@ -19,17 +19,17 @@ __all__ = ["Glob"]
 MAX_LENGTH = 1000
 
 #: Maximum number of alternatives of a glob with braces, and maximum characters of all
-#: of them together.  The maximum takes ten milliseconds to compile.
+#: of them together.  A glob with this maximum takes ten milliseconds to compile.
 MAX_ALTERNATIVES, MAX_EXPANDED = 100, 3000
 
-#: Maximum characters of all patterns that the expansion of braces reads: five
-#: milliseconds.
+#: Maximum characters of all patterns that are read while braces are expanded, which
+#: takes five milliseconds.
 MAX_READ = 30_000
 
-#: Number of steps that take as long as to begin to compare a path with one alternative.
+#: Cost of beginning to compare a path with one alternative, in steps.
 BEGINNING = 100
 
-#: Number of steps that take as long as `Glob.is_outside`.
+#: Cost of a call of `Glob.is_outside`, in steps.
 SKIPPING = 200
 
 _MAGIC = re.compile(r"[*?\[{\\]")
@@ -42,7 +42,7 @@ def _check_length(text: str) -> None:
 
 class Glob:
     """
-    Glob, with the cost of its use.
+    Glob that selects files, with the cost of using it.
 
     :ivar prefix: the folder that contains every match; empty for the root.
     :raises ValueError: if *text* is not a glob; the error contains the reason.
@@ -60,7 +60,8 @@ class Glob:
         fixed = pattern[: found.start()] if found else pattern
         self.prefix = fixed.rpartition("/")[0]
         alternatives = dict.fromkeys(_without_braces(pattern))
-        #: Cost of compiling the glob: characters after the expansion of braces.
+        #: Cost of compiling the glob: its number of characters after braces were
+        #: expanded.
         self.cost = sum(map(len, alternatives))
         if self.cost > MAX_EXPANDED:
             raise ValueError("the braces of a glob expand to too much; write several")
@@ -68,8 +69,9 @@ class Glob:
         #: Compiled expressions; None before the first call of `matches`.
         self._patterns: list[re.Pattern[str]] | None = None
         self._alternatives = tuple(alternatives)
-        #: By alternative: the names of the folders before ``**``, and whether it
-        #: contains a ``**``; None before the first call of `leads_below`.
+        #: For each alternative: the patterns for the names of the folders before
+        #: ``**``, and whether the alternative contains ``**``; None before the first
+        #: call of `leads_below`.
         self._ways: list[tuple[list[re.Pattern[str]], bool]] | None = None
 
     @classmethod
@@ -89,7 +91,8 @@ class Glob:
 
         :param path: relative to the root of the repository, without ``/`` at its
             beginning.
-        :param hidden_folders: also match below folders whose name begins with a dot.
+        :param hidden_folders: whether to also match below folders whose name begins
+            with a dot.
         """
         if not hidden_folders and "/." in f"/{path.rpartition('/')[0]}":
             return False
@@ -115,7 +118,7 @@ class Glob:
 
     def leads_below(self, path: str, *, hidden_folders: bool = False) -> bool:
         """
-        Return whether the glob names *path* as a folder on the way to its files.
+        Return whether the glob names *path* as a folder that contains matching files.
 
         Folders that only ``**`` matches do not count.
 
@@ -137,7 +140,10 @@ class Glob:
 
 
 def _way(pattern: str) -> tuple[list[re.Pattern[str]], bool]:
-    """Return the names before ``**``, and whether the pattern has a ``**``."""
+    """
+    Return the patterns for the names before ``**``, and whether *pattern* contains
+    ``**``.
+    """
     names: list[re.Pattern[str]] = []
     for segment in _split(pattern):
         if segment == "**":

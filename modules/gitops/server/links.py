@@ -1,5 +1,6 @@
 """
-Symbolic links of a repository, followed as long as they stay inside.
+Symbolic links of a repository, followed as long as their targets are inside the
+repository.
 
 kas has no working tree, so no system call can follow a link: targets are looked up only
 in the tree of the commit.
@@ -19,10 +20,11 @@ __all__ = ["SourceFile", "Unusable", "followed"]
 #: Maximum number of links on the way to one file; the limit of Linux.
 MAX_HOPS = 40
 
-#: Maximum depth of folders that are reached through links; a circle is infinitely deep.
+#: Maximum depth of folders that are reached through links, because a circle of links is
+#: infinitely deep.
 MAX_NESTED = 8
 
-#: Maximum number of paths below all links of a source to folders.
+#: Maximum number of paths below all links of a source that lead to folders.
 MAX_LOOKED = 200_000
 
 #: Maximum number of names in the targets of all links of a source, including
@@ -32,20 +34,23 @@ MAX_NAMES = 300_000
 #: Maximum characters of all paths that are built for the links of a source.
 MAX_CHARACTERS = 40_000_000
 
-#: Number of steps that take as long as to examine one path of a commit, and one name of
-#: a link.
+#: Cost of examining one path of a commit, and cost of examining one name of a link, in
+#: steps.
 PATH, NAME = 300, 100
 
 
 class Unusable(CallError):
-    """Error for files that kas itself refuses: the same commit is refused again."""
+    """
+    Error for files that kas itself refuses, because it would refuse the same commit
+    again.
+    """
 
     def __init__(self, why: str) -> None:
         super().__init__(Status.FAILED_PRECONDITION, why)
 
 
 class Choice(Protocol):
-    """Choice of the paths that belong to a source."""
+    """Interface that chooses the paths that belong to a source."""
 
     async def matches(self, path: str) -> bool:
         """Return whether a path belongs to the source."""
@@ -61,8 +66,8 @@ class SourceFile(NamedTuple):
     """
     One file of a source.
 
-    :ivar shown: its path, with the names of links in it.
-    :ivar path: the path of its content.
+    :ivar shown: the path of the file, with the names of the links that lead to it.
+    :ivar path: the path of the file's content in the commit.
     """
 
     shown: str
@@ -93,9 +98,9 @@ class _Tree:
         :raises ValueError: if the target is not in the repository; the error contains
             the reason.
         """
-        # Resolve each name like the kernel, with ".." relative to the resolved path.
+        # Resolve each name as the kernel does: ``..`` is relative to the resolved path.
         waiting, hops = link.split("/")[::-1], 0
-        # The resolved path, and its parents.
+        # Parents of the resolved path, and the resolved path.
         done, here = list[str](), ""
         while waiting:
             name = waiting.pop()
@@ -138,7 +143,7 @@ class _Tree:
         """
         Count the characters of a path.
 
-        :raises ValueError: if the paths of all links have too many.
+        :raises ValueError: if the paths of all links have too many characters.
         """
         self._characters += len(path)
         if self._characters > MAX_CHARACTERS:
@@ -154,7 +159,10 @@ class _Tree:
         return self._targets[link]
 
     def below(self, folder: str) -> Iterator[tuple[str, TreeEntry]]:
-        """Return everything in a folder and its subfolders, by relative path."""
+        """
+        Yield each file, link and submodule in a folder and its subfolders, with its
+        relative path.
+        """
         skipped = len(folder) + 1 if folder else 0
         return ((path[skipped:], self.entries[path]) for path in self._below(folder))
 
@@ -183,7 +191,7 @@ async def followed(
     :param target_of: returns the target of the link at a path.
     :param choice: chooses among the paths below links to folders.
     :param most: the maximum number of files.
-    :param ways: links to folders on the way to files of the source.
+    :param ways: links to folders that contain files of the source.
     :raises CallError: FAILED_PRECONDITION if a link leads out of the repository or to a
         missing path, or if there are too many files.
     """

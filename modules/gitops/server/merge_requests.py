@@ -1,12 +1,12 @@
 """
 Previews of merge requests: GitLab announces them, and agents compute the changes.
 
-GitLab calls ``POST /gitops/merge-requests`` (webhook, "Merge request events").  kas
-then asks the agents whose projects follow the target branch, and comments on the merge
-request.  kas takes only the numbers from the webhook, because any client with its
-secret can write any body: the project, the branches and the fork come from GitLab's
-API.  No pipeline needs a credential for a cluster, and no credential of GitLab is sent
-to an agent.
+GitLab calls ``POST /gitops/merge-requests`` (webhook, "Merge request events"). kas then
+asks the agents whose projects follow the target branch, and comments on the merge
+request. kas takes only the numbers from the webhook, because any client that knows the
+webhook's secret can send any body: the project, the branches and the fork come from
+GitLab's API. No pipeline needs a credential for a cluster, and no credential of GitLab
+is sent to an agent.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ __all__ = ["MergeRequests"]
 MAX_WAITING, MAX_WAITING_EACH = 1000, 100
 
 #: Maximum number of merge requests in progress at the same time: in total, and for each
-#: GitLab project, so that looping charts of one project leave room for others.
+#: GitLab project, so that charts of one project that loop do not block other projects.
 AT_ONCE, AT_ONCE_EACH = 20, 2
 
 #: Maximum number of previews in progress at the same time: for one merge request, and
-#: for one agent, which makes no more for merge requests.
+#: for one agent, because an agent does not make more previews for merge requests.
 PREVIEWS_AT_ONCE, AGENT_AT_ONCE = 2, 1
 
 #: Maximum number of rounds for one merge request in a period, and the seconds of that
@@ -64,8 +64,8 @@ ROUNDS, ROUNDS_SECONDS = 6, 60.0
 #: first.
 MAX_COUNTED = 1000
 
-#: Maximum number of agents whose projects are requested, in total and at the same
-#: time, and the timeout in seconds.
+#: Maximum number of agents whose projects kas requests, in total and at the same time,
+#: and the timeout of one request in seconds.
 MAX_AGENTS, ASKED_AT_ONCE, STATUS_SECONDS = 200, 16, 10.0
 
 #: Maximum number of previews of one merge request, and the timeout of each in seconds.
@@ -74,8 +74,8 @@ MAX_PREVIEWS, PREVIEW_SECONDS = 20, 60.0
 #: Maximum number of objects of one preview; agentk does not send more.
 MAX_OBJECTS = 5000
 
-#: Maximum seconds for all previews of a merge request: slow agents delay other merge
-#: requests.
+#: Maximum seconds for all previews of a merge request, because slow agents delay other
+#: merge requests.
 ALL_SECONDS = 300.0
 
 #: Maximum number of attempts for a preview, and first and maximum pause between them in
@@ -99,7 +99,7 @@ class MergeRequest:
     Merge request, as GitLab describes it.
 
     :ivar project: the full path of the target project.
-    :ivar default: whether its target is the default branch of that project.
+    :ivar default: whether the target branch is the default branch of that project.
     :ivar commit: the last commit of the source branch.
     """
 
@@ -123,7 +123,7 @@ class MergeRequest:
 
 class MergeRequests:
     """
-    Webhook for events of GitLab's merge requests, and the previews that it causes.
+    Webhook for events of GitLab's merge requests, which makes previews of them.
 
     :param may_read: returns whether an agent may read the project with an id, or the
         repository with a name; only such agents contribute to comments there.
@@ -153,7 +153,7 @@ class MergeRequests:
         self._working: dict[tuple[int, int], Deferred[Any]] = {}
         self._agents: PeerSlots[str] = PeerSlots(AGENT_AT_ONCE)
         self._allowances: Recent[tuple[int, int], Allowance] = Recent(MAX_COUNTED)
-        #: Timer that starts merge requests that have used up their rounds.
+        #: Timer that starts merge requests that had used up their rounds.
         self._later: IDelayedCall | None = None
 
     def stop(self) -> None:
@@ -165,7 +165,7 @@ class MergeRequests:
 
     @app.route("/", methods=["POST"], strict_slashes=False)
     def event(self, request: IRequest) -> bytes:
-        """Accept an event of GitLab, and preview its merge request."""
+        """Accept an event from GitLab, and queue a preview of its merge request."""
         if not carries_secret(request, self._settings.webhook_secret_file):
             return _answer(request, 401, "the secret is missing or wrong")
         body = request.content.read(MAX_BODY + 1)
@@ -192,7 +192,10 @@ class MergeRequests:
         return _answer(request, 202, "it will be previewed")
 
     def _begin(self) -> None:
-        """Start waiting merge requests, each for one commit at a time."""
+        """
+        Start previews of waiting merge requests; each merge request has only one
+        preview at a time.
+        """
         self._rest()
         now: float = self._api.clock.seconds()
         waits = []
@@ -302,8 +305,8 @@ class MergeRequests:
         found = await in_parallel(
             (partial(self._projects, agent, asked) for agent in agents), ASKED_AT_ONCE
         )
-        # Take the first project of each agent, then the second of each, so that no
-        # agent takes all places.
+        # Take the first project of each agent, then the second project of each agent,
+        # so that no agent takes all places.
         projects = [
             one for some in zip_longest(*found) for one in some if one is not None
         ]
@@ -360,7 +363,7 @@ class MergeRequests:
         """
         Return the preview of one project, with retries if a later attempt may succeed.
 
-        :param until: the time at which the comment is written in any case.
+        :param until: the time after which no further attempt is made.
         """
         called = project.id or project.repository
         client = self._api.calls.client(CONTROL, agent.agent_id)
@@ -398,8 +401,8 @@ class MergeRequests:
 
 def _numbers(event: Any) -> tuple[int, int] | None:
     """
-    Return the project and number that a webhook names; None if the event changes no
-    preview.
+    Return the id of the project and the number of the merge request in an event; None
+    if the event does not change the preview.
 
     :raises ValueError: if the event does not belong to a merge request.
     """
@@ -424,7 +427,8 @@ def _merge_request(
     project_id: int, number: int, said: Any, project: Any
 ) -> MergeRequest | None:
     """
-    Read a merge request from responses of GitLab's API; None if it is not open.
+    Read a merge request from responses of GitLab's API; None if the merge request is
+    not open.
 
     :raises CallError: if the responses cannot be parsed.
     """

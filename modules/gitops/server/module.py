@@ -1,5 +1,6 @@
 """
-kas' half of GitOps: sends agentk the files of a source, and again when they change.
+kas' half of GitOps: sends the files of a source to agentk, and sends them again when
+they change.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ __all__ = ["GITOPS", "GitopsServer"]
 
 GITOPS = rpc_pb2.DESCRIPTOR.services_by_name["Gitops"]
 
-#: Maximum bytes of a file in one message.
+#: Maximum bytes of a file's content in one message.
 PART = 128 * 1024
 
 #: Maximum number of repositories that a message names.
 SHOWN = 5
 
-#: Maximum number of streams of one agent: one for each source, and a second one for a
-#: source that is restarted before its last stream has ended.
+#: Maximum number of streams of one agent: one for each source, and a second stream for
+#: a source that is restarted before its last stream has ended.
 MAX_STREAMS = 1000
 
 #: Maximum number of streams of one agent that read a repository at the same time, half
@@ -85,15 +86,15 @@ MAX_SHOWN = 200
 #: limited.
 MAX_IDLE = 1000
 
-#: Prefixes of refs that may be named in full; other refs, such as the refs of kas' own
-#: copies, may contain unpublished commits.
+#: Prefixes of refs that agents may name in full.  Other refs, such as the refs of kas'
+#: own copies, may contain unpublished commits.
 _NAMES = ("refs/heads/", "refs/tags/", "refs/merge-requests/", "refs/pull/")
 
 _Response = rpc_pb2.ObjectsToSynchronizeResponse
 
 
 class _Moved(Exception):
-    """Signal that the repository of a stream has moved."""
+    """Signal that the repository that a stream reads has moved in GitLab."""
 
 
 @provider(IServerModuleFactory)
@@ -115,7 +116,7 @@ class GitopsServer:
         self._histories: PeerSlots[str] = PeerSlots(HISTORIES)
         self._turns = Turns(api.clock)
         self._found = FoundFiles()
-        #: Lookups that wait for a commit, by agent.
+        #: Lookups of commits that wait, by agent.
         self._waiting: dict[str, set[Interruptible]] = {}
         self._draining = False
         api.calls.handle(GITOPS, self)
@@ -191,7 +192,8 @@ class GitopsServer:
             try:
                 commit = await self._commit(agent, name, address, request)
             except (_Moved, Stopping):
-                # agentk repeats the request, at this kas or another one.
+                # End the stream: agentk repeats the request, at this kas or another
+                # one.
                 return
             repository = self._api.git.open(address)
             header = _Response.Header(
@@ -236,7 +238,7 @@ class GitopsServer:
         globs: list[Glob] = []
         for path in request.paths:
             is_file = path.WhichOneof("path") == "file"
-            # An invalid glob costs as much as a valid one.
+            # Count an invalid glob, too, because it costs as much as a valid one.
             text = path.glob or path.file
             read = len(text) * (1 + text.count("{") + text.count(","))
             await work.take(PARSING * min(read, MAX_READ))
@@ -258,16 +260,18 @@ class GitopsServer:
         request: rpc_pb2.ObjectsToSynchronizeRequest,
     ) -> str:
         """
-        Return the commit to send, once it differs from agentk's commit.
+        Return the commit to send, once the commit of the ref differs from agentk's
+        commit.
 
         If the agent's file is on the same branch, agentk first receives the
-        configuration of this commit: files that it applies with an older configuration
-        may prune objects that the commit keeps.
+        configuration of this commit: if agentk applied the files with an older
+        configuration, it could prune objects that the commit keeps.
         """
         ref = _name_of(request.ref)
         if request.ref.WhichOneof("ref") == "commit":
             if ref == request.commit_id:
-                # The commit of such a ref never changes.
+                # The request names a commit instead of a ref, and a commit never
+                # changes.
                 raise CallError(Status.FAILED_PRECONDITION, "agentk has that commit")
             if request.HasField("history_of"):
                 within = _name_of(request.history_of)
@@ -281,8 +285,8 @@ class GitopsServer:
             # Return the current commit of the ref instead of a recent result.
             followed.pushed()
         if not followed.followed:
-            # Only the first read of a ref needs a slot; later ones are limited by
-            # poll_period and pushes.
+            # Only the first read of a ref needs a slot: ``poll_period`` and pushes
+            # limit the later reads.
             async with self._slots.slot(agent.agent_id):
                 await self._next(agent, followed, "")
         while True:
@@ -295,7 +299,8 @@ class GitopsServer:
             if await followed.repository.resolve(followed.ref) == commit:
                 # The agent's file is on another branch.
                 return commit
-            # A newer commit exists, and agentk may already have its configuration file.
+            # Read the ref again, because a newer commit exists, and agentk may already
+            # have the configuration file of the newer commit.
             followed.pushed()
 
     async def _check_history(
@@ -304,7 +309,8 @@ class GitopsServer:
         """
         Check that the history of *ref* contains *commit*.
 
-        :raises CallError: FAILED_PRECONDITION if it does not.
+        :raises CallError: FAILED_PRECONDITION if the history does not contain the
+            commit.
         """
         repository = self._api.git.open(address)
         if not await repository.contains(ref, commit):
@@ -316,7 +322,10 @@ class GitopsServer:
     async def _next(
         self, agent: ConnectedAgent, followed: FollowedRef, known: str
     ) -> str:
-        """See `FollowedRef.next`; raises `_Moved` once GitLab has it elsewhere."""
+        """
+        Return the result of `FollowedRef.next`; raise `_Moved` once GitLab has moved
+        the repository.
+        """
         wait = Interruptible()
         waiting = self._waiting.setdefault(agent.agent_id, set())
         waiting.add(wait)
@@ -358,7 +367,7 @@ class GitopsServer:
         read.
 
         :raises CallError: PERMISSION_DENIED or FAILED_PRECONDITION if the agent may not
-            read it.
+            read the repository.
         """
         project = self._api.gitlab.project(agent.agent_id)
         own = project_of(self._api, agent)
@@ -380,7 +389,7 @@ class GitopsServer:
         """
         Return whether an agent may read a project, or the repository with a name.
 
-        Reports of an agent about other repositories are ignored.
+        kas ignores reports of an agent about other repositories.
         """
         if agent.project_id and agent.project_id == project_id:
             return True
@@ -390,7 +399,7 @@ class GitopsServer:
 
     def _readable(self, agent: ConnectedAgent, own: str | None) -> str:
         """
-        Return the names of repositories that an agent may read, for the end of a
+        Return the names of repositories that an agent may read, as the end of an error
         message.
         """
         names = [
@@ -429,7 +438,7 @@ class GitopsServer:
 
 def _name_of(ref: rpc_pb2.Ref) -> str:
     """
-    Return the full name of a ref, or the id of a commit.
+    Return the full name of the ref, or the id of the commit, in a message.
 
     :raises CallError: INVALID_ARGUMENT if agents may not name the ref.
     """
@@ -438,7 +447,7 @@ def _name_of(ref: rpc_pb2.Ref) -> str:
         text = f"the name of a ref has at most {MAX_REF} characters"
         raise CallError(Status.INVALID_ARGUMENT, text)
     if kind == "commit" and COMMIT.fullmatch(ref.commit) is None:
-        # Any other text could be a branch, whose commit changes.
+        # Refuse any other text, because it could be a branch, whose commit changes.
         text = f"{ref.commit[:80]!r} is not the id of a commit"
         raise CallError(Status.INVALID_ARGUMENT, text)
     if kind == "name" and not ref.name.startswith(_NAMES):
@@ -456,7 +465,7 @@ def _name_of(ref: rpc_pb2.Ref) -> str:
 def _identity(address: GitAddress | GitalyAddress) -> str:
     """Return an id of the repository that does not reveal its address."""
     if isinstance(address, GitalyAddress):
-        # GitLab may move a project to another storage.
+        # Leave out the storage, because GitLab may move a project to another storage.
         kind, exact = "gitaly", address.gl_repository or address.relative_path
     elif address.path is not None:
         kind, exact = "path", str(address.path.resolve())

@@ -2,7 +2,7 @@
 Current commit of a branch or tag, and its changes.
 
 A single loop reads each ref, regardless of the number of its agents: once in each
-period, earlier after the notification of a push, and at most once in `MIN_PAUSE`.
+period, and earlier after the notification of a push, but at most once in `MIN_PAUSE`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tunnel.toolkit.timers import call_by, cancel_call
 
 __all__ = ["FollowedRef"]
 
-#: Minimum seconds between two reads, for any number of announced pushes.
+#: Minimum seconds between two reads, however many pushes are announced.
 MIN_PAUSE = 1.0
 
 #: Seconds before a failed read is retried: first and maximum pause.
@@ -32,7 +32,7 @@ RETRY_FIRST, RETRY_MOST = 10.0, 60.0
 @attrs.define(eq=False)
 class FollowedRef:
     """
-    Ref that is read for as long as a caller waits for it.
+    Ref that kas reads as long as a caller waits for its next commit.
 
     :param name: the repository, in messages and in notifications of pushes.
     :param random: returns a number between 0 and 1, so that refs are not read all at
@@ -47,7 +47,7 @@ class FollowedRef:
     _period: float
     _clock: IReactorTime
     _random: Callable[[], float]
-    #: Commit that each waiting caller already has.
+    #: Waiting callers, each with the commit that the caller already has.
     _waiting: dict[Deferred[str], str] = attrs.Factory(dict)
     #: Full name of the ref; ``HEAD`` if the branch is unknown.
     whole: str = attrs.field(default="", init=False)
@@ -81,8 +81,8 @@ class FollowedRef:
             return self._commit
         waiter: Deferred[str] = Deferred()
         self._waiting[waiter] = known
-        # An older result may be older than the caller's commit from another kas, and
-        # would roll the cluster back.
+        # Read the ref instead of using an older result: the result may be older than
+        # the caller's commit from another kas, and would roll the cluster back.
         self._look_at(self._looked_at + self._period if fresh else self._next)
         try:
             return await waiter
@@ -100,7 +100,7 @@ class FollowedRef:
 
     def pushed(self) -> None:
         """Note that the repository may have changed."""
-        # The next caller must not receive the old result.
+        # Mark the result as old, so that the next caller does not receive it.
         self._looked_at = float("-inf")
         if self._waiting and self._looking is None:
             self._look_at(self._next)
@@ -134,7 +134,8 @@ class FollowedRef:
             if self.ref != "HEAD":
                 self.whole = self.ref
             elif commit != self._commit:
-                # Set it before the callers receive the commit, because they need both.
+                # Set the name before the callers receive the commit, because they need
+                # both.
                 self.whole = await self.repository.default_branch()
             self._commit = commit
         except CallError as error:
@@ -162,7 +163,7 @@ class FollowedRef:
             )
         if any(not waiter.called for waiter in self._waiting):
             period = self._period * (0.9 + self._random() / 10)
-            # A push was announced during this read, so read again.
+            # If a push was announced during this read, read again.
             pushed = self._looked_at == float("-inf")
             self._look_at(self._next if pushed else self._looked_at + period)
 

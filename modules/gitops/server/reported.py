@@ -1,4 +1,4 @@
-"""Receives reports of agentk, and passes them to the event bus and to webhooks."""
+"""Receives reports from agentk, and passes them to the event bus and to webhooks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["REPORTS", "AgentDrift", "Reported"]
 
 REPORTS = reports_pb2.DESCRIPTOR.services_by_name["GitopsReports"]
 
-#: Maximum number of drifts of one report, and maximum bytes of the report.
+#: Maximum number of drifts in one report, and maximum bytes of the report.
 MAX_DRIFTS, MAX_BYTES = 100, 1024 * 1024
 
-#: Maximum number each of fields, writers and credentials of one drift: agentk sends
-#: fewer. A report of 1 MiB could contain half a million empty ones, which take seconds
-#: to process.
+#: Maximum number of fields, of writers and of credentials of one drift; agentk sends
+#: fewer. A report of 1 MiB could contain half a million empty entries, which take
+#: seconds to process.
 MAX_PARTS = 50
 
 #: Maximum characters of one text: agentk truncates values to 200, and names have at
@@ -40,19 +40,19 @@ REPORTS_OF_ONE, REPORTS_SECONDS = 90, 60.0
 #: Maximum number of agents whose reports kas counts; it forgets the oldest entry first.
 MAX_AGENTS = 10_000
 
-#: Maximum number of failing projects of one report, and maximum characters of a name
+#: Maximum number of failing projects in one report, and maximum characters of a name
 #: and of a problem.
 MAX_FAILING, MAX_NAME, MAX_PROBLEM = 20, 200, 300
 
-#: Maximum number of prunes of one report, and maximum number of objects of each that
-#: the audit log names.
+#: Maximum number of prunes in one report, and maximum number of objects that the audit
+#: log names for each prune.
 MAX_PRUNES, MAX_NAMED = 20, 20
 
-#: Operator of a prune in the audit log, because kas did not see the approval.
+#: Operator in the audit log for a prune, because kas did not see the approval.
 OPERATOR = "agentk"
 
-#: Maximum number of prunes of one agent in the audit log in a period, and the seconds
-#: of that period: agentk sends a report every five seconds.
+#: Maximum number of prunes that one agent may add to the audit log in a period, and the
+#: seconds of that period: agentk sends a report every five seconds.
 PRUNES_OF_ONE, PRUNES_SECONDS = 240, 60.0
 
 #: Maximum characters of an id or a name in the audit log.
@@ -67,11 +67,12 @@ FAILING_SECONDS = 120.0
 @attrs.frozen
 class AgentDrift:
     """
-    Event: an agent reported drift of its projects.
+    Event that an agent has reported drift of its projects.
 
     :ivar left_out: the number of drifts that agentk left out because there were too
         many.
-    :ivar project: the path of the agent's project at GitLab; None if it has none.
+    :ivar project: the path of the agent's project at GitLab; None if the agent has no
+        project.
     """
 
     agent_id: str
@@ -96,7 +97,7 @@ class Reported:
 
     @property
     def counted(self) -> Mapping[str, Allowance]:
-        """Allowance for reports of each agent."""
+        """Allowances for reports, by agent."""
         return self._allowances
 
     async def report_drift(
@@ -182,8 +183,8 @@ class Reported:
             "commit": prune.commit[:MAX_ID],
             "objects": objects,
             "operator": OPERATOR,
-            # agentk reports the approver; kas records the approval itself as
-            # gitops.approve.
+            # This is the approver in agentk's report; kas records the approval itself
+            # as gitops.approve.
             "approved_by": prune.approved_by[:MAX_ID],
         }
         details: dict[str, str | int | bool] = {

@@ -1,4 +1,7 @@
-"""Turns of long calculations in the reactor, between other work of kas."""
+"""
+Scheduler that splits long calculations in the reactor into turns, between other work of
+kas.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,21 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["COMPILING", "LISTING", "PARSING", "SLICE", "Turns", "Work"]
 
-#: Number of steps of one turn, which takes one or two milliseconds.  One step compares
+#: Number of steps in one turn, which takes one or two milliseconds.  One step compares
 #: a character of a path with a character of a glob.
 SLICE = 500_000
 
-#: Seconds between two turns, for each `SLICE` of steps in the last turn.  A thread
-#: would be worse: after each system call, kas would wait up to 5 ms until the thread
-#: yields.
+#: Seconds between two turns, for each `SLICE` of steps in the last turn. kas does not
+#: use a thread, because after each system call kas would wait up to 5 ms until the
+#: thread yields.
 PAUSE = 0.003
 
-#: Number of steps that take as long as parsing, or compiling, one character of a glob.
+#: Cost of parsing one character of a glob, and cost of compiling one, in steps.
 PARSING, COMPILING = 300, 2000
 
-#: Number of steps that take as long as reading one entry of a listing.  The steps are
-#: counted after kas has read the listing, so they only delay the agent's next
-#: calculation; because of them, kas remembers the outcome for a large folder, including
-#: refusals.
+#: Cost of reading one entry of a listing, in steps.  The steps are counted after kas
+#: has read the listing, so they only delay the agent's next calculation; because of
+#: them, kas remembers the outcome for a large folder, including refusals.
 LISTING = 1000
 
 #: Maximum number of agents whose steps are counted; kas forgets the agent that was
@@ -37,7 +39,7 @@ MAX_AGENTS = 10_000
 
 class Turns:
     """
-    Calculations that wait for their turn, by agent.
+    Queue of calculations that wait for their turn, by agent.
 
     One calculation runs at a time.  Agents take turns, regardless of the number of
     their calculations.
@@ -62,7 +64,7 @@ class Turns:
         """
         Wait for the next turn of an agent.
 
-        :param steps: work since the caller's last turn.
+        :param steps: number of steps since the caller's last turn.
         """
         self._steps += steps
         queue = self._waiting.setdefault(key, deque())
@@ -101,7 +103,7 @@ class Turns:
 
 class Work:
     """
-    One calculation, which waits for a turn after each `SLICE` of its agent's steps.
+    Calculation that waits for a turn after each `SLICE` of its agent's steps.
 
     :ivar total: the number of steps so far.
     """
@@ -114,7 +116,9 @@ class Work:
         self.total = 0
 
     async def take(self, steps: int) -> None:
-        """Count *steps* before they are done, and wait for a turn if necessary."""
+        """
+        Count *steps* before the caller does them, and wait for a turn if necessary.
+        """
         self.total += steps
         turns, key = self._turns, self._key
         done = turns.unpaid.get(key, 0)

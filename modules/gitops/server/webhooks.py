@@ -31,8 +31,8 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["DriftWebhook"]
 
-#: Maximum number of events that wait for one address, and maximum bytes of them; beyond
-#: it the oldest event of the agent with the most events is dropped.
+#: Maximum number of events that wait for one address, and maximum bytes of these
+#: events; if more wait, kas drops the oldest event of the agent with the most events.
 MAX_WAITING, MAX_WAITING_BYTES = 100, 16 * 1024 * 1024
 
 #: Maximum number of attempts for one event, and first and maximum pause between them in
@@ -53,8 +53,8 @@ class _Discard(Protocol):
         self._size = 0
         self._reading = reading
         reading.add(self)
-        # Without a timeout, a response that never ends would keep a connection for each
-        # event.
+        # Without a timeout, a response that never ends would occupy a connection for
+        # each event.
         self._late = clock.callLater(SECONDS, self.close)
 
     def dataReceived(self, data: bytes) -> None:
@@ -81,13 +81,13 @@ class _Event:
 
 class DriftWebhook:
     """
-    One address that receives events.
+    Sender of events to one address.
 
     Only the operator's configuration determines the address: no report of an agent
     affects it, and redirects are not followed.
 
     :param now: returns the time in seconds since 1970.
-    :param http: makes requests.
+    :param http: client that makes the requests.
     """
 
     _log = Logger()
@@ -127,7 +127,7 @@ class DriftWebhook:
             self._running = None if running.called else running
 
     def _said(self, event: AgentDrift) -> list[dict[str, Any]]:
-        """Return the bodies of an event's requests."""
+        """Return the bodies of the requests for an event."""
         if self._settings.format is WebhookFormat.GITLAB_ALERT:
             return [alert_of(event, one, self._now()) for one in event.drifts]
         said = {
@@ -179,7 +179,9 @@ class DriftWebhook:
         self._running = None
 
     async def _posted(self, body: bytes) -> str:
-        """Post a body; return why it failed, or an empty text if it succeeded."""
+        """
+        Post a body; return why the request failed, or an empty text if it succeeded.
+        """
         try:
             secret = read_secret(self._settings.secret_file)
         except ValueError as error:
@@ -206,8 +208,8 @@ class DriftWebhook:
         except CancelledError:
             raise
         except Exception as error:
-            # The errors have many causes: no route, unknown name, bad certificate,
-            # timeout.
+            # Name only the type of the error, because errors have many causes: no
+            # route, unknown name, bad certificate, timeout.
             return type(error).__name__
         response.deliverBody(_Discard(self._clock, self._reading))
         return (
@@ -215,7 +217,7 @@ class DriftWebhook:
         )
 
     def _complain(self, why: str) -> None:
-        """Log a failure once, until an event has been posted."""
+        """Log a failure, but only once until an event has been posted."""
         if not self._failing:
             self._failing = True
             self._log.warn(

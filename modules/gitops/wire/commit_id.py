@@ -1,4 +1,4 @@
-"""Ids of commits, which never move, unlike refs."""
+"""Pattern for ids of commits, which never move, unlike refs."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import re
 
 __all__ = ["COMMIT"]
 
-#: A full id, SHA-1 or SHA-256.
+#: Pattern for a full id, SHA-1 or SHA-256.
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -23,7 +23,7 @@ class Effect(Enum):
     #: The API server refuses the object: because of validation, admission, or another
     #: manager's fields.
     DENIED = "denied"
-    #: The object belongs to another owner, and may not be applied.
+    #: The object belongs to another owner, and this project may not apply it.
     REFUSED = "refused"
     #: The object's Namespace or kind does not exist yet, or a webhook does not support
     #: dry runs.

@@ -9,7 +9,7 @@ __all__ = ["Fingerprint"]
 
 class Fingerprint:
     """
-    SHA-256 of a sequence of files.
+    Builder of the SHA-256 of a sequence of files.
 
     :ivar files: the number of files.
     """
@@ -19,7 +19,7 @@ class Fingerprint:
         self._hash = hashlib.sha256()
 
     def add(self, path: str, data: bytes) -> None:
-        """Add a file."""
+        """Add a file to the fingerprint."""
         self.files += 1
         for part in (path.encode(), data):
             self._hash.update(len(part).to_bytes(8, "big"))

@@ -1,6 +1,6 @@
 """
 The section ``gitops`` of the agent's configuration file: GitLab's keys and additional
-ones.
+keys.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = [
     "is_namespace",
 ]
 
-#: Maximum number of projects of one agent, as in GitLab.
+#: Maximum number of projects of one agent, which is also GitLab's limit.
 MAX_PROJECTS = 500
 
-#: Name of a Namespace, or a part of another name.
+#: Pattern for the name of a Namespace, or for a part of another name.
 _LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 
 #: Glob of the files of a project without ``paths``.
@@ -205,8 +205,8 @@ def _is_inside(instance: object, attribute: object, value: str) -> None:
 def _are_inside(instance: object, attribute: object, value: tuple[str, ...]) -> None:
     for one in value:
         _is_inside(instance, attribute, one)
-        # Helm would parse the text as several files, which may be anywhere on the
-        # machine.
+        # Refuse this path, because Helm would parse it as several files, which may be
+        # anywhere on the machine.
         if "," in one or '"' in one:
             raise ValueError(
                 f"{one!r} has a comma or quotation mark, which helm splits"
@@ -223,7 +223,7 @@ class SourceKind:
     """
     ``source`` of a manifest project: the program that makes its manifests.
 
-    All keys except *kind* and *path* are for Helm.
+    All keys except *kind* and *path* apply only to Helm.
     """
 
     kind: Literal["plain", "kustomize", "helm"] = field(
@@ -476,8 +476,8 @@ class GitopsSection:
 
 def _circle(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
     """
-    Return projects that depend on each other, or that wait for such projects; empty
-    without a circle.
+    Return the projects that depend on each other in a circle, or that wait for such
+    projects; empty if no circle exists.
     """
     left = dict(needs)
     while free := [one for one in left if not any(each in left for each in left[one])]:

@@ -32,14 +32,14 @@ class Act:
 
     :param leads: called before each change; returns whether this agentk still leads.
     :param applied_one: called with each applied object and its new version.
-    :param kept: stores the previous states of objects; None if they are not needed.
+    :param kept: stores the previous states of objects; None if no states are stored.
     :param stays: see `make_plan`; called again before each delete.
-    :param prunes: called with the progress when deletes begin; the object is updated as
-        they proceed.
+    :param prunes: called with a `Pruning` when deletes begin, which is updated as the
+        deletes proceed.
     :param pruned: called with each object that was deleted because it was removed from
         Git.
     :param settled: the results of earlier plans.  An object is not applied again while
-        it has the fields that it got then.
+        its fields are as in such a result.
     :ivar results: the result of each object, once `run` has returned.
     """
 
@@ -111,10 +111,12 @@ class Act:
         if not applier.changes_nothing:
             await ledger.confirm()
         if marks.takes_any:
-            # Before an object is ours, it has an entry: a newer commit may end this.
+            # Write an entry for each object before this project takes it: a newer
+            # commit may interrupt this execution.
             await ledger.write(is_planned=False)
-        # Mark before the inventory has the commit: until then, the present owner of
-        # these objects waits for this source, and then checks each object again.
+        # Set the marks before the inventory names the commit.  Until the inventory
+        # names the commit, the present owner of these objects waits for this source;
+        # afterwards the owner checks each object again.
         await marks.mark_all()
         await ledger.write()
         if plan.whole:

@@ -28,7 +28,7 @@ from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["TAKEN_MEANWHILE", "Applier"]
 
-#: Reason why an object without an inventory could not be taken over.
+#: Reason why an object that had no owner could not be taken over.
 TAKEN_MEANWHILE = "another agent took it in the meantime; retrying"
 
 
@@ -37,7 +37,7 @@ class Applier:
     """
     Part of an execution that applies objects.
 
-    :param settled: see `Act`, also for *applied*.
+    :param settled: as for `Act`; *applied* also.
     """
 
     _execution: Execution
@@ -113,8 +113,8 @@ class Applier:
 
     def _as_seen(self, action: Action) -> Settled:
         """
-        Return the `Settled` of an object that has not changed since it was last
-        compared.
+        Return the digest of an action's manifest, with agentk's fields of the live
+        object.
         """
         found = self._seen.get(action.key)
         if found is None:

@@ -44,15 +44,16 @@ MAX_ONE = 100 * 1024
 #: size.
 MAX_READ = 32 * 1024**2
 
-#: Maximum seconds by which another agentk's clock may be ahead, and maximum valid time.
+#: Maximum seconds that another agentk's clock may be ahead, and maximum valid time.
 AHEAD, MAX_TIME = 24 * 3600.0, 253_402_300_799
 
-#: Maximum number of attempts to write while another agentk writes, too.
+#: Maximum number of attempts to write, because another agentk may write at the same
+#: time.
 TRIES = 3
 
 
 class Replaced(Enum):
-    """Change that replaced a state."""
+    """Kind of change that replaced a state of an object."""
 
     PRUNED = "pruned"
     ADOPTED = "adopted"
@@ -112,7 +113,8 @@ class KeptStates:
 
     async def replaced(self, key: ObjectKey, uid: str) -> KubernetesObject | None:
         """
-        Return an object that was deleted to be recreated; None if it is unknown.
+        Return an object that agentk deleted to recreate it; None if no such state is
+        known.
 
         :param uid: the uid of the deleted object.
         :raises CallError: if the API server is unavailable.
@@ -129,7 +131,7 @@ class KeptStates:
         :raises CallError: if the states cannot be written, so that the objects should
             not be changed.
         """
-        # Run in a thread, because the objects may be large and many.
+        # Compress the states in a thread, because the objects may be large and many.
         new = await deferToThread(lambda: dict(self._written(why, objects)))
         for _ in range(TRIES if new else 0):
             before = await self._secret.read()
@@ -178,8 +180,8 @@ class KeptStates:
         """
         Return the newest states.
 
-        States with a time in the future are ranked last: otherwise a clock that was
-        wrong once would displace all other states until that time.
+        States with a time in the future are ranked last: otherwise states from an
+        agentk whose clock was wrong would displace all other states until that time.
         """
         kept: dict[str, bytes] = {}
         now, size = self._now(), 0

@@ -17,7 +17,7 @@ from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["BUSY_FIRST", "BUSY_MOST", "BUSY_TIMES", "LOOK_FIRST", "Execution", "looks"]
 
-#: Seconds between two checks of an awaited object: first and maximum.
+#: Seconds between two checks of an object that agentk waits for: first and maximum.
 LOOK_FIRST, LOOK_MOST = 0.25, 5.0
 
 #: Backoff after a request that an overloaded API server rejected: first and maximum
@@ -31,7 +31,7 @@ class Execution:
     One execution of a plan.
 
     :ivar now: returns the time in seconds since 1970.
-    :ivar kept: stores the previous states of objects; None if they are not needed.
+    :ivar kept: stores the previous states of objects; None if no states are stored.
     """
 
     client: IKubernetesClient
@@ -53,8 +53,8 @@ class Execution:
         """
         Return the resource of an object.
 
-        :raises CallError: NOT_FOUND if the API server does not serve its kind; also if
-            the API server is unavailable.
+        :raises CallError: NOT_FOUND if the API server does not serve the kind of the
+            object; another status if the API server is unavailable.
         """
         if isinstance(found, Manifest):
             return await self.client.resource(found.api_version, found.key.kind)
@@ -62,7 +62,7 @@ class Execution:
 
     async def live(self, manifest: Manifest) -> KubernetesObject | None:
         """
-        Return the live object of a manifest; None if it does not exist.
+        Return the live object of a manifest; None if the object does not exist.
 
         :raises CallError: as `resource_of`.
         """
@@ -84,5 +84,5 @@ class Execution:
 
 
 def looks() -> Backoff:
-    """Return the backoff between checks of an awaited object."""
+    """Return the backoff between checks of an object that agentk waits for."""
     return Backoff(lambda: 1.0, LOOK_FIRST, LOOK_MOST)

@@ -1,4 +1,6 @@
-"""Prune guards of an object, together with the plan."""
+"""
+Prune guards of a single object, which take the other deletes of the plan into account.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ __all__ = ["why_kept"]
 
 async def why_kept(execution: Execution, live: KubernetesObject) -> str:
     """
-    Return why an object must not be deleted now; empty if it may be.
+    Return why an object must not be deleted now; empty if the object may be deleted.
 
     :raises CallError: if the API server is unavailable.
     """
@@ -26,7 +28,7 @@ async def why_kept(execution: Execution, live: KubernetesObject) -> str:
 
 
 def _goes(execution: Execution, key: ObjectKey) -> bool:
-    """Return whether the plan deletes an object by itself, or has deleted it."""
+    """Return whether the plan deletes an object anyway, or has deleted it."""
     action = execution.plan.leaving.get(key)
     result = execution.ledger.results.get(key)
     return (

@@ -45,7 +45,7 @@ class Ledger:
     namespace: str
     entries: dict[ObjectKey, InventoryEntry] = attrs.field(init=False)
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
-    #: Inventory as it was last read or written.
+    #: The inventory as it was last read or written.
     _inventory: Inventory = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -74,8 +74,8 @@ class Ledger:
 
     async def confirm(self) -> None:
         """
-        Check the inventory before the first change: reading a commit may have taken
-        minutes.
+        Check that the inventory has not changed before this execution makes its first
+        change, because reading the commit may have taken minutes.
 
         :raises Superseded: see `Superseded`.
         :raises CallError: if the inventory cannot be read.
@@ -86,10 +86,11 @@ class Ledger:
         """
         Check that no other client has written to the inventory.
 
-        It may have been written hours ago, and this execution may have no write to make
-        now.
+        This check is needed because agentk may have written the inventory hours ago,
+        and this execution may not write it.
 
-        :raises Superseded: if another agentk or an operator has written to it.
+        :raises Superseded: if another agentk or an operator has written to the
+            inventory.
         :raises CallError: if the inventory cannot be read.
         """
         await _unless_superseded(self._store.check())
@@ -98,20 +99,23 @@ class Ledger:
         """
         Write `entries` to the inventory if they differ from its content.
 
-        :param is_planned: whether the objects of the commit were claimed, on which the
-            owners of objects that move here rely.
-        :raises Superseded: another agentk or an operator has written to it.
+        :param is_planned: whether the objects of the commit were claimed.  Other owners
+            of these objects rely on the claims when they see the commit in the
+            inventory.
+        :raises Superseded: if another agentk or an operator has written to the
+            inventory.
         :raises CallError: if the inventory cannot be written.
         """
         before = self._inventory
         if before.of_other and not self._plan.whole:
-            # A write would turn it into this agentk's inventory, without approvals of
-            # its deletes.
+            # A write would make this agentk the inventory's writer, without approvals
+            # of its deletes.
             return
         after = attrs.evolve(
             before,
             entries=dict(self.entries),
-            # A plan of some objects claims only these.
+            # A plan for some objects claims only these objects, so the inventory keeps
+            # its commit.
             commit=(
                 self._plan.commit if is_planned and self._plan.whole else before.commit
             ),

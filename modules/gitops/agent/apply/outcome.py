@@ -12,7 +12,7 @@ __all__ = ["Outcome", "Result"]
 
 
 class Outcome(Enum):
-    """Kind of result of a plan for an object."""
+    """Kind of the result that a plan has for an object."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -38,7 +38,7 @@ class Result:
     """
     Result for one object.
 
-    :ivar reason: why the plan failed for the object, in the words of the API server.
+    :ivar reason: why the plan failed for the object: the message of the API server.
     :ivar origin: the place of the manifest in Git; None if Git does not contain it.
     """
 

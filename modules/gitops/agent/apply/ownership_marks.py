@@ -41,12 +41,12 @@ from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["ANNOTATE_TIMES", "MARK_SECONDS", "OwnershipMarks"]
 
-#: Maximum number of denied attempts to mark an object, and of attempts to remove a
-#: claim.
+#: Maximum number of denied attempts to mark an object, and maximum number of attempts
+#: to remove a claim.
 ANNOTATE_TIMES = 4
 
-#: Maximum seconds for all claims and takes before the first object is applied: a
-#: webhook may be silent for 30 seconds each time, for one object.
+#: Maximum seconds for all claims and takes before the first object is applied, because
+#: a webhook may delay each request for one object by 30 seconds.
 MARK_SECONDS = 5.0
 
 #: An attempt to mark an object; it returns whether no further attempt is needed.
@@ -60,28 +60,29 @@ class OwnershipMarks:
     _log = Logger()
 
     _execution: Execution
-    #: Whether an attempt to claim an object was denied even in its last repetition.
+    #: Whether even the last permitted attempt to claim an object was denied.
     _may_not_annotate: bool = attrs.field(default=False, init=False)
     #: Objects that `take` has taken.
     _taken: set[ObjectKey] = attrs.field(factory=set, init=False)
     #: The number of attempts that were denied, by object.
     _denials: Counter[ObjectKey] = attrs.field(factory=Counter, init=False)
-    #: The marking in the background; None if it has ended.
+    #: The task that marks objects in the background; None if it has ended.
     _marking: Deferred[None] | None = attrs.field(default=None, init=False)
 
     @property
     def takes_any(self) -> bool:
-        """Whether objects change their owner."""
+        """Whether the plan takes objects from other owners."""
         return any(one.takes for one in self._execution.plan.wanted.values())
 
     async def mark_all(self) -> None:
         """
-        Take the objects that change their owner, and claim those that another inventory
-        has to release.
+        Mark the objects whose owner changes: take the objects that this inventory may
+        take, and claim the objects that another inventory has to release first.
 
-        Attempts that fail or are late continue in the background after `MARK_SECONDS`.
-        The marks come before the inventory has the commit, because the former owner
-        acts as soon as it sees that, and the objects may be applied much later.
+        This method returns after `MARK_SECONDS` at the latest; unfinished attempts then
+        continue in the background.  The marks must be set before the inventory names
+        the commit, because the former owner acts as soon as it sees the commit in the
+        inventory, and the objects may be applied much later.
         """
         own = self._execution.inventory_id
         wanted = self._execution.plan.wanted.values()
@@ -107,7 +108,7 @@ class OwnershipMarks:
             self._marking.cancel()
 
     async def _mark(self, marks: list[_Mark]) -> None:
-        """Set marks, each until it succeeds or cannot succeed."""
+        """Repeat each attempt until it succeeds or cannot succeed."""
         backoff = Backoff(lambda: 1.0, BUSY_FIRST, BUSY_MOST)
         while marks:
             ended = await in_parallel(marks)
@@ -123,11 +124,11 @@ class OwnershipMarks:
             done.callback(None)
 
     async def _try_to_take(self, action: Action) -> bool:
-        """Take an object; return False to try again."""
+        """Take an object; return False if the attempt must be repeated."""
         try:
             await self.take(action)
         except CallError as error:
-            # Applying the object repeats the attempt, too, and reports the failure.
+            # Applying the object also takes it, and reports the failure.
             return not self._is_to_be_repeated(action, error)
         return True
 
@@ -138,7 +139,7 @@ class OwnershipMarks:
         Change annotations of an object, regardless of its version; None removes an
         annotation.
 
-        :returns: False to try again.
+        :returns: False if the attempt must be repeated.
         """
         assert action.manifest is not None
         key = action.key
@@ -156,7 +157,7 @@ class OwnershipMarks:
     def _is_to_be_repeated(self, action: Action, error: CallError) -> bool:
         if error.status is not Status.PERMISSION_DENIED:
             return error.status in (*UNDECIDED, Status.ABORTED)
-        # Also a permission may come with the same commit, a moment later.
+        # Permissions may also come with the same commit, a moment later.
         self._denials[action.key] += 1
         if self._denials[action.key] >= ANNOTATE_TIMES:
             self._may_not_annotate = True
@@ -179,12 +180,13 @@ class OwnershipMarks:
         Remove this inventory's claim from an object of another inventory that was
         removed from Git here.
 
-        The other inventory may be about to release the object for this one: its agent
-        reads the claim when it makes its plan, and may wait for minutes after that.
-        The agent that writes later fails, because both requests name the object's
-        version.
+        The agent of the other inventory may be about to release the object for this
+        inventory: that agent reads the claim when it makes its plan, and may wait for
+        minutes before it acts.  Because both requests name the object's version, the
+        later of the two fails.
 
-        :returns: why the object cannot be forgotten now; empty if it can.
+        :returns: why the object cannot be forgotten now; empty if the object can be
+            forgotten.
         """
         live, own = action.live, self._execution.inventory_id
         if live is None or not owner_of(live) or claimed_by(live) != own:
@@ -198,7 +200,9 @@ class OwnershipMarks:
         return ""
 
     async def detach(self, key: ObjectKey, action: Action) -> None:
-        """Remove this inventory's annotations; all else stays."""
+        """
+        Remove this inventory's annotations from an object that stays in the cluster.
+        """
         assert action.live is not None
         given_by = self._execution.inventory_id if action.gives else None
         ours = {OWNER: None, GIVEN_BY: given_by}
@@ -235,10 +239,11 @@ class OwnershipMarks:
 
     async def take(self, action: Action) -> bool:
         """
-        Mark an object as ours, unless another agent has marked it since the plan.
+        Mark an object as owned by this inventory, unless another agent has marked it
+        since the plan was made.
 
-        If two agents marked it, each would act as its owner, and the agent whose commit
-        does not contain it would delete it.
+        If two agents marked the object, each would act as its owner, and an agent whose
+        commit does not contain the object would delete it.
         """
         assert action.manifest is not None
         key, own = action.key, self._execution.inventory_id
@@ -255,10 +260,11 @@ class OwnershipMarks:
             if (owner := owner_of(live)) not in ("", former):
                 return owner == own
             if claimed_by(live) not in claimers:
-                # The next plan decides whether another commit gives it away.
+                # The next plan decides whether the owner gives the object away at
+                # another commit.
                 return False
-            # An owner that still has the object in Git gets it back later, unless it
-            # drops the claim.
+            # Record a claim of the previous owner: if the owner still has the object in
+            # Git, it gets the object back later, unless it drops the claim.
             claim = owner if owner and owner != own else None
             mark = {OWNER: own, CLAIMED_BY: claim, GIVEN_BY: None}
             try:

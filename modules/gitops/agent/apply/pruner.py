@@ -42,8 +42,7 @@ class Pruning:
     :ivar total: the number of objects to delete.
     :ivar approved: whether an operator approved some of the deletes.
     :ivar gone: the number of objects that no longer exist.
-    :ivar stays: the remaining awaited objects, each with the reason why it still
-        exists.
+    :ivar stays: the deleted objects that still exist, each with the reason.
     """
 
     total: int
@@ -57,7 +56,7 @@ class Pruner:
     """
     Part of an execution that handles objects that were removed from Git.
 
-    :param stays: see `Act`, also for *prunes* and *pruned*.
+    :param stays: as for `Act`; *prunes* and *pruned* also.
     """
 
     _execution: Execution
@@ -107,7 +106,7 @@ class Pruner:
         Delete the objects that the plan prunes, and wait until they are gone.
 
         :raises Superseded: if another agentk leads, or an operator gave an order.
-        :raises CallError: if the states of the objects cannot be kept.
+        :raises CallError: if the states of the objects cannot be stored.
         """
         pruned = self._to_prune()
         if pruned:
@@ -136,8 +135,8 @@ class Pruner:
         action = self._execution.plan.leaving[key]
         assert action.live is not None
         for other in self._needed_by.get(key, ()):
-            # One of these objects may be an operator, without which its custom
-            # resources could never be deleted.
+            # One of these objects may be an operator (controller): without it, its
+            # custom resources could never be deleted.
             if self._ledger.results[other].outcome is not Outcome.PRUNED:
                 self._ledger.note(key, Outcome.BLOCKED, f"it is needed by {other}")
                 return
@@ -152,7 +151,7 @@ class Pruner:
         self, key: ObjectKey, action: Action, resource: KubernetesResource
     ) -> bool:
         """
-        Delete the object if it is unchanged since the plan was made.
+        Delete an object if it is unchanged since the plan was made.
 
         :returns: whether the result is final; False if the object changed between the
             check and the delete.
@@ -194,7 +193,7 @@ class Pruner:
         return True
 
     async def _wait_until_gone(self, keys: Collection[ObjectKey]) -> None:
-        """Wait for deletes; remove deleted objects from the inventory."""
+        """Wait until deleted objects are gone, and remove them from the inventory."""
         results = self._ledger.results
         waiting = {key for key in keys if results[key].outcome is Outcome.PRUNED}
         timeout = self._execution.settings.prune_timeout

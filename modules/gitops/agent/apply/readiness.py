@@ -17,7 +17,8 @@ __all__ = ["wait_until_current"]
 
 async def wait_until_current(execution: Execution, keys: Collection[ObjectKey]) -> None:
     """
-    Wait until the objects are current; objects that do not become current fail.
+    Wait until the objects are current; record a failure for each object that does not
+    become current.
     """
     waiting = {
         key

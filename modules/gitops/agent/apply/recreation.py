@@ -24,15 +24,15 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["Recreator"]
 
-#: Maximum seconds to wait for the deletion of an object that is recreated: its pods may
-#: take that long to end.
+#: Maximum seconds to wait until an object that is recreated has been deleted: its pods
+#: may take that long to end.
 RECREATE_SECONDS = 120.0
 
 
 @attrs.define(eq=False)
 class Recreator:
     """
-    Part of an execution that deletes and creates objects.
+    Part of an execution that deletes and creates again objects that cannot be changed.
 
     :param settled: see `Applier`.
     """
@@ -48,8 +48,8 @@ class Recreator:
         """
         Recreate an object that cannot be changed.
 
-        :returns: the object; None if it was not recreated, with the reason in
-            `results`.
+        :returns: the new object; None if the object was not recreated: `Ledger.results`
+            contains the reason.
         """
         key, manifest = action.key, action.manifest
         assert manifest is not None
@@ -75,10 +75,10 @@ class Recreator:
 
     async def _recreated(self, action: Action, manifest: Manifest) -> KubernetesObject:
         """
-        Delete and create an object.
+        Delete an object and create it again.
 
-        :raises CallError: if a prune guard protects it, or it could not be created
-            again.
+        :raises CallError: if a prune guard protects the object, or the object could not
+            be created again.
         """
         key = action.key
         resource = await self._execution.resource_of(manifest)
@@ -111,7 +111,8 @@ class Recreator:
         """
         Restore an object that was deleted but could not be recreated.
 
-        The old object is better than none, and better than another attempt each minute.
+        Restoring the old object is better than leaving no object, and better than
+        trying to recreate it each minute.
 
         :returns: the reason for the result.
         """

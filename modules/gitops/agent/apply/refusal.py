@@ -1,4 +1,4 @@
-"""Refusals of the API server, and their remedies."""
+"""Messages about refusals of the API server, with their remedies."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from tunnel.toolkit.texts import shortened
 
 __all__ = ["words_of", "words_of_foreign"]
 
-#: Maximum characters of a message of the API server: it may quote a whole object in its
-#: middle.
+#: Maximum characters of a message from the API server, which may quote a whole object.
 MAX_SAID = 500
 
 _QUOTES = "YAML reads it as a number or a truth value: put quotes around it"
@@ -23,8 +22,8 @@ _NO_TEXT = (
     r"expected string, got &value\.valueUnstructured\{Value:(?:[-0-9]|true|false)"
 )
 
-#: The same messages about a Secret: they contain the field and the problem, without the
-#: value.
+#: The same messages about a Secret: the matched part contains the field and the
+#: problem, but not the value.
 _FIELD = re.compile(
     r"(?:^|: |\s)\.(?P<field>[-.\w/]{1,300}): "
     rf"(?:(?P<no_text>{_NO_TEXT})|(?P<unknown>field not declared in schema)"
@@ -57,8 +56,8 @@ _SEALED_WORDS = (
 
 _NO_NAMESPACE = re.compile(r'API server: namespaces "[-a-z0-9]{1,63}" not found')
 
-#: Message about the first field of an invalid object, by its path alone.  Source:
-#: apimachinery, pkg/api/errors and pkg/util/validation/field.
+#: Message about the first invalid field of an object; only the path of the field is
+#: matched. Source: apimachinery, pkg/api/errors and pkg/util/validation/field.
 _INVALID = re.compile(
     r'API server: \S{1,300} "[^"]{1,300}" is invalid: \[?'
     r"(?P<path>[A-Za-z][A-Za-z0-9]{0,99}(?:\.[A-Za-z][A-Za-z0-9]{0,99}|\[[0-9]{1,9}\])"
@@ -68,10 +67,11 @@ _INVALID = re.compile(
 
 def words_of_foreign(error: CallError) -> str:
     """
-    Return the API server's refusal to change an object that the source does not own.
+    Return a message about the API server's refusal to change an object that the source
+    does not own.
 
-    The message itself may quote the object, which the author of a commit may not be
-    allowed to read.
+    The API server's own message is left out, because it may quote the object, which the
+    author of a commit may not be allowed to read.
     """
     found = _INVALID.match(error.message)
     where = f" at {found['path']}" if found is not None else ""
@@ -94,7 +94,7 @@ def words_of(key: ObjectKey, error: CallError) -> str:
         return f"{short}; {_QUOTES}" if re.search(_NO_TEXT, said) else short
     if found := _wrong_in_secret(said):
         return f"the API server refuses it: {'; '.join(found)}"
-    # An overloaded or slow admission webhook may also quote the Secret.
+    # The message of an overloaded or slow admission webhook may also quote the Secret.
     return (
         f"the API server refuses it ({error.status.name}); its message is left out, "
         "because it may quote the Secret"
@@ -103,8 +103,8 @@ def words_of(key: ObjectKey, error: CallError) -> str:
 
 def _wrong_in_secret(said: str) -> list[str]:
     """
-    Return the problems that can be explained without a value; field names are never
-    secret.
+    Return the problems of a Secret that can be explained without its values; field
+    names are never secret.
     """
     if _NO_BASE64.fullmatch(said):
         return ["a value in data is not base64: put plain text under stringData"]

@@ -23,7 +23,7 @@ from tunnel.toolkit.backoff import Backoff
 __all__ = ["apply_manifest", "marked"]
 
 #: Maximum seconds that a kind may stay unknown after its definition was established:
-#: API servers learn of it one by one.
+#: API servers learn of the kind one after the other.
 KIND_SECONDS = 30.0
 
 #: Resource version that no object has, because etcd's first version precedes all
@@ -63,7 +63,8 @@ async def apply_manifest(
         except CallError as error:
             tries += 1
             busy = error.status is Status.RESOURCE_EXHAUSTED and tries < BUSY_TIMES
-            # The source itself defines the kind.
+            # The kind is missing only for a moment, because the source itself defines
+            # it.
             missing = error.status is Status.NOT_FOUND and bool(
                 execution.plan.order.needs[manifest.key]
             )
@@ -76,8 +77,8 @@ def marked(manifest: Manifest, inventory_id: str, uid: str) -> KubernetesObject:
     """
     Return the object to send to the API server.
 
-    :param uid: the object to change, so that another object of this name is not
-        overwritten; empty if any object may be changed or created.
+    :param uid: the uid of the object to change, so that another object of this name is
+        not overwritten; empty if any object may be changed or created.
     """
     annotations = {**manifest.annotations, OWNER: inventory_id}
     metadata = {**manifest.object["metadata"], "annotations": annotations}

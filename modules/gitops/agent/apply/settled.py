@@ -11,20 +11,21 @@ from modules.gitops.agent.objects.manifests import Manifest
 
 __all__ = ["Settled", "digest_of"]
 
-#: Version of the annotations that mark objects.  A new version applies all objects once
-#: more.
+#: Version of the annotations that mark objects.  If it changes, all objects are applied
+#: again.
 _FORM = "1"
 
 
 @attrs.frozen
 class Settled:
     """
-    Applied manifest of an object, and the fields that the object got.
+    Record of an applied manifest, and of the fields that the object had afterwards.
 
     :ivar digest: the digest of the manifest.
     :ivar owned: the result of `owned_fields`, which changes with the set of agentk's
         fields.
-    :ivar problem: why applying failed; it is not retried until the manifest changes.
+    :ivar problem: why applying the object failed; agentk does not retry until the
+        manifest changes.
     """
 
     digest: str
@@ -48,7 +49,7 @@ def digest_of(manifest: Manifest) -> str:
     """
     Return a digest of a manifest, and of its ciphertext if it was encrypted.
 
-    See `Manifest.is_as`.
+    The digest is the same if and only if `Manifest.is_as` is true.
     """
     text = json.dumps(manifest.object, sort_keys=True, separators=(",", ":"))
     text += manifest.ciphertext

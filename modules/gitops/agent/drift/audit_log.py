@@ -31,7 +31,8 @@ MAX_READ = 64 * 1024**2
 #: megabytes, which contain the object's name anywhere.
 MAX_LINE = 256 * 1024
 
-#: Maximum number of the last lines with the object's name that are parsed.
+#: Maximum number of lines that are parsed: the last lines that contain the object's
+#: name.
 MAX_LINES = 200
 
 #: Seconds until the second search: an event may be written after agentk saw the change.
@@ -49,7 +50,8 @@ _CHANGES = frozenset(("create", "update", "patch"))
 @attrs.define(eq=False)
 class KubernetesAuditLog:
     """
-    File of the audit log: an ``audit.k8s.io`` event as JSON on each line.
+    Reader of the API server's audit log, a file with an ``audit.k8s.io`` event as JSON
+    on each line.
 
     The file is read only when the author of a change is needed, and its content is not
     cached.
@@ -133,7 +135,7 @@ def _with(part: bytes, text: bytes) -> Iterator[bytes]:
             return
         begin = text.rfind(b"\n", 0, found) + 1
         after = text.find(b"\n", found)
-        # A line without an end is still being written.
+        # The last line without an end is still being written.
         if 0 <= after <= begin + MAX_LINE:
             yield text[begin:after]
         end = begin
@@ -177,7 +179,7 @@ def _is_about(
 
 
 def _time(event: Mapping[str, Any]) -> float:
-    """Return the time of the response, in seconds since 1970."""
+    """Return the time of an event's response, in seconds since 1970."""
     try:
         return datetime.fromisoformat(_text(event, "stageTimestamp")).timestamp()
     except (ValueError, OverflowError):
@@ -209,7 +211,7 @@ def _fits(event: Mapping[str, Any], writers: Collection[Writer]) -> bool:
 
 
 def _manager(event: Mapping[str, Any]) -> str:
-    """Return the field manager of a request, by the rules of API servers."""
+    """Return the field manager of a request, determined as API servers do."""
     query = _text(event, "requestURI").encode().partition(b"?")[2]
     named = query_value(query, b"fieldManager")
     if named:

@@ -27,7 +27,7 @@ from tunnel.toolkit.recent import Recent
 __all__ = ["Changes", "Writes", "seconds_of"]
 
 #: Maximum number of objects whose last writes and changes are remembered, and maximum
-#: number of writes of each.
+#: number of writes of each object.
 MAX_OBJECTS, MAX_OF_ONE = 1000, 8
 
 #: Seconds that requests are remembered.
@@ -56,7 +56,7 @@ def seconds_of(time: str) -> float | None:
 @attrs.define(eq=False)
 class Writes:
     """
-    Recent writes of clients of kas.
+    Record of the recent writes that clients made through kas.
 
     :param seconds: returns the time of a monotonic clock.
     """
@@ -69,7 +69,8 @@ class Writes:
     def add(self, write: KubernetesWrite) -> None:
         """Remember a write."""
         if write.subresource == "status":
-            # These clients write often, and agentk does not look for their users.
+            # Ignore these clients: they write often, and agentk does not look for their
+            # users.
             return
         place = write.group, write.resource, write.namespace, write.name
         found = self._found.get(place) or deque(maxlen=MAX_OF_ONE)
@@ -111,7 +112,7 @@ class Writes:
             and any(_is_of(one, writer) for writer in writers)
         ]
         if len(fitting) < changes:
-            # One of the changes did not come through kas, and may be this one.
+            # At least one of the changes did not come through kas, and may be this one.
             return ()
         return tuple(sorted({one.credential_id for one in fitting}))
 
@@ -120,7 +121,7 @@ def _is_of(write: KubernetesWrite, writer: Writer) -> bool:
     if not write.manager or write.manager != writer.manager:
         return False
     if not writer.time:
-        # For a change of the scale, API servers record the manager, but no time.
+        # If the scale was changed, API servers record the manager, but no time.
         return "scale" == write.subresource == writer.subresource
     time = seconds_of(writer.time)
     return (
@@ -134,8 +135,9 @@ class _Changed:
     """
     Recent changes of one object.
 
-    :ivar looks: the times at which a digest of its fields was computed, which costs as
-        much as reading them.
+    :ivar looks: the times at which a digest of the object's fields was computed.  These
+        times are limited, because computing a digest costs as much as reading the
+        fields.
     """
 
     times: deque[float] = attrs.field(factory=lambda: deque[float](maxlen=MAX_OF_ONE))
@@ -162,7 +164,8 @@ class Changes:
         found, now = self._found.get(key) or _Changed(), self._seconds()
         self._found[key] = found
         if len(found.looks) == MAX_OF_ONE and found.looks[0] >= now - TOGETHER:
-            # agentk does not look for the user of an object that changes this often.
+            # Do not count further: agentk does not look for the user of an object that
+            # changes this often.
             found.times.append(now)
             found.digest = ""
             return
@@ -188,7 +191,7 @@ def _digest(metadata: Mapping[str, Any]) -> str:
     """
     Return a digest that changes when a field gets another owner or is written again.
 
-    It is empty if the fields are nested too deeply for a digest.
+    The digest is empty if the fields are nested too deeply.
     """
     fields = [
         one

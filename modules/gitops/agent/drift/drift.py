@@ -76,8 +76,8 @@ LOOK_AGAIN = 5.0
 OVERTAKEN = 3
 
 #: Maximum number of repairs of one object in a period, and the seconds of that period:
-#: beyond it another program keeps changing the object, and users have to decide which
-#: of the two is right.
+#: if an object needs more repairs, another program keeps changing it, and users have to
+#: decide whether that program or Git is right.
 REPAIRS, REPAIRS_SECONDS = 5, 3600.0
 
 #: Maximum number of repairs of a project in a period, and the seconds of that period: a
@@ -95,7 +95,7 @@ REMEMBERED = 100
 
 
 class DriftKind(Enum):
-    """Kind of a change that other clients made."""
+    """Kind of change that other clients made to an object."""
 
     CHANGED = "changed"
     DELETED = "deleted"
@@ -106,7 +106,9 @@ class DriftKind(Enum):
 
 
 class DriftState(Enum):
-    """State of a drift."""
+    """
+    State of a drift: whether it was reported, repaired, or is still to be repaired.
+    """
 
     REPORTED = "reported"
     #: The drift will be repaired soon.
@@ -127,11 +129,12 @@ class Drift:
 
     :ivar more: the number of changed fields that *fields* leaves out.
     :ivar writers: the current managers of the fields; empty for a deleted object.
-    :ivar found_at: when it was found, in seconds since 1970.
+    :ivar found_at: when the drift was found, in seconds since 1970.
     :ivar reason: why the drift is not repaired although it should be.
     :ivar credentials: the credentials that made the change, as far as known: through
         kas (``user:alice``), or from the API server's audit log (``kubernetes:alice``).
-    :ivar uid: the uid of the current object; of the applied object if it was deleted.
+    :ivar uid: the uid of the current object; if the object was deleted, the uid of the
+        applied object.
     """
 
     key: ObjectKey
@@ -161,10 +164,10 @@ class Drift:
 @attrs.define(eq=False)
 class _Applied:
     """
-    Object as it was after it was applied.
+    Version of an object after agentk applied it.
 
     :ivar fields: the result of `owned_fields`.
-    :ivar at: when it was applied, by the reactor's clock.
+    :ivar at: when the object was applied, by the reactor's clock.
     """
 
     manifest: Manifest
@@ -187,12 +190,13 @@ class _Applied:
 @attrs.define(eq=False)
 class Drifts:
     """
-    Drift of one project.
+    Detector of the drift of one project, which also schedules its repair.
 
     :param now: returns the time in seconds since 1970.
     :param writes: recent writes of clients of kas.
     :param audit_log: the API server's audit log, for changes that bypassed kas.
-    :param repairs: whether drift is repaired; `Project` repairs it, with `due`.
+    :param repairs: whether drift is repaired; `Project` repairs the objects that `due`
+        returns.
     :param tell: called with each new drift and each change of its state; must not
         block.
     :ivar present: the current drift, by object.
@@ -219,7 +223,7 @@ class Drifts:
     _commit: str = attrs.field(default="", init=False)
     _applied: dict[ObjectKey, _Applied] = attrs.field(factory=dict, init=False)
     _keys: dict[Kind, set[ObjectKey]] = attrs.field(factory=dict, init=False)
-    #: Objects that agentk is about to apply, so that their changes are its own.
+    #: Objects that agentk is about to apply, so that changes to them are not drift.
     _ours: set[ObjectKey] = attrs.field(factory=set, init=False)
     #: Objects to check, each with the earliest time of the check.
     _dirty: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
@@ -230,7 +234,7 @@ class Drifts:
     _not_before: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
     _all_repairs: Allowance = attrs.field(init=False)
     _changes: Changes = attrs.field(init=False)
-    #: `run` and `wait` sleep on these Deferreds.
+    #: Deferreds on which `run` and `wait` sleep; None while they are not sleeping.
     _wake_run: Deferred[None] | None = attrs.field(default=None, init=False)
     _wake_wait: Deferred[None] | None = attrs.field(default=None, init=False)
 
@@ -238,7 +242,7 @@ class Drifts:
         self._all_repairs = Allowance(ALL_REPAIRS, ALL_REPAIRS_SECONDS)
         self._changes = Changes(self._clock.seconds)
 
-    # Applied objects.
+    # Methods about applied objects.
 
     def planned(self, plan: Plan, inventory_id: str) -> None:
         """
@@ -368,7 +372,7 @@ class Drifts:
         if known is not None and not _goes_by_itself(known.manifest):
             self._look_at(key)
 
-    # Checking objects.
+    # Methods that check objects.
 
     async def run(self) -> None:
         """Check changed objects until cancelled."""
@@ -437,7 +441,7 @@ class Drifts:
             # An object that is nested this deeply ends only its own check.
             return
         if self._applied.get(key) is not known or key in self._ours:
-            # The object was applied in the meantime.
+            # The object was applied again during the check.
             return
         if found is None:
             self._ended(key, DriftState.ENDED)
@@ -482,8 +486,8 @@ class Drifts:
         except CallError as error:
             if error.status in UNDECIDED or error.status is Status.ABORTED:
                 raise CallError(Status.UNAVAILABLE, error.message) from None
-            # A webhook may reject dry runs, for example; agentk's fields were changed
-            # in any case.
+            # The dry run failed, for example because of a webhook; agentk's fields were
+            # changed in any case.
             writers = writers_of(live, (), FIELD_MANAGER)
             return drift(kind=DriftKind.CHANGED, writers=tuple(writers))
         if wanted["metadata"].get("resourceVersion") != metadata["resourceVersion"]:
@@ -604,10 +608,10 @@ class Drifts:
         self._keys[key.group, key.kind].discard(key)
         self._ended(key, DriftState.ENDED)
 
-    # Repairing.
+    # Methods that repair drift.
 
     async def wait(self, seconds: float) -> None:
-        """Wait until an object has to be repaired, at most *seconds*."""
+        """Wait until an object has to be repaired, but at most *seconds*."""
         due = self._due_in()
         if due == 0:
             return
@@ -625,7 +629,9 @@ class Drifts:
             self._wake_wait.callback(None)
 
     def due(self) -> list[Manifest]:
-        """Return the manifests to repair now, and count them as repaired."""
+        """
+        Return the manifests that have to be repaired now, and count each as one repair.
+        """
         now = self._clock.seconds()
         found: list[Manifest] = []
         for key in self.present:
@@ -673,7 +679,8 @@ class Drifts:
 
     def _waits(self, key: ObjectKey, now: float) -> float | None:
         """
-        Return the seconds until the repair of an object; None if it is not repaired.
+        Return the seconds until the repair of an object is due; None if the object is
+        not to be repaired.
         """
         drift = self.present[key]
         if not self._repairs or drift.kind is DriftKind.DELETING:

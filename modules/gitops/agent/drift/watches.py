@@ -36,19 +36,22 @@ Kind = tuple[str, str]
 #: definition may be created soon, or a permission granted.
 RETRY_FIRST, RETRY_MOST = 5.0, 600.0
 
-#: Seconds that the list for later followers waits for more followers: all projects
-#: start at the same time, and one list serves them all.
+#: Seconds that agentk waits before it lists a kind again for later followers, so that
+#: more followers can join: all projects start at the same time, and one list serves
+#: them all.
 JOIN = 1.0
 
-#: Maximum number of simultaneous lists for later followers, over all kinds.
+#: Maximum number of kinds that are listed at the same time for later followers.
 CATCH_UPS = 2
 
 
 class KindFollower(Protocol):
-    """Follower of its objects of some kinds."""
+    """
+    Interface of an object that is notified of changes to its objects of some kinds.
+    """
 
     def keys_of(self, kind: Kind) -> Collection[ObjectKey]:
-        """Return the keys of its current objects."""
+        """Return the keys of the follower's current objects of a kind."""
 
     def changed(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
         """Handle an object that exists and may have changed."""
@@ -59,7 +62,7 @@ class KindFollower(Protocol):
 
 class KindWatches:
     """
-    Watches on all kinds, and their followers.
+    Watches on all kinds of objects that projects have, and the followers of each watch.
 
     :param random: returns a number between 0 and 1, for the jitter of pauses.
     """
@@ -78,7 +81,8 @@ class KindWatches:
 
     def follow(self, follower: KindFollower, kinds: Mapping[Kind, str]) -> None:
         """
-        Notify *follower* of objects of these kinds from now on, and of no others.
+        Notify *follower* of changes to objects of these kinds, and of no other kinds,
+        from now on.
 
         :param kinds: for each kind, the API version for its requests.
         """
@@ -97,7 +101,8 @@ class KindWatches:
                     kind,
                     api_version,
                 )
-            # The API server may no longer serve the earlier version.
+            # Use the new version, because the API server may no longer serve the
+            # earlier one.
             self._watches[kind].api_version = api_version
             self._watches[kind].join(follower)
 
@@ -115,7 +120,10 @@ class KindWatches:
         }
 
     def problems(self, follower: KindFollower) -> Mapping[Kind, str]:
-        """Return why kinds that *follower* needs cannot be watched."""
+        """
+        Return the kinds that *follower* needs but that cannot be watched, each with the
+        reason.
+        """
         return {
             kind: watch.complaint
             for kind, watch in self._watches.items()
@@ -132,9 +140,10 @@ class _Watch:
     :ivar followers: the followers, in the order in which they joined.
     :ivar late: the followers that joined after the list and need another list; one list
         serves all of them.
-    :ivar synced: whether the followers know all objects and receive changes.
-    :ivar complaint: why the kind cannot be watched; empty if it can, or was not tried
-        yet.
+    :ivar synced: whether the followers were notified of all objects, and receive
+        changes.
+    :ivar complaint: why the kind cannot be watched; empty if the kind can be watched,
+        or was not tried yet.
     """
 
     _log = Logger()
@@ -153,7 +162,7 @@ class _Watch:
     complaint: str = ""
 
     def join(self, follower: KindFollower) -> None:
-        """Notify *follower* of changes, too, unless it already follows."""
+        """Also notify *follower* of changes, unless it already follows the kind."""
         if follower in self.followers:
             return
         self.followers[follower] = None
@@ -201,7 +210,8 @@ class _Watch:
             except CancelledError:
                 raise
             except Exception:
-                # An object that causes a failure must not hide the drift of all others.
+                # An object that causes a failure must not prevent the detection of
+                # drift of all others.
                 self.synced = False
                 self._log.failure("watching {kind} failed", kind=self._kind[1])
             await deferLater(self._clock, backoff.pause())
@@ -234,7 +244,8 @@ class _Watch:
         objects.
         """
         resource = await self._resource()
-        # A follower that joins from now on may miss the first pages.
+        # Use the current set: a follower that joins from now on may miss the first
+        # pages.
         batch = frozenset(self.late)
         waiting: dict[ObjectKey, list[KindFollower]] = {}
         for one in batch:
@@ -264,7 +275,7 @@ class _Watch:
             async for event in events:
                 if event.type is WatchEventType.RESET:
                     listed = set()
-                    # This list also serves the late followers.
+                    # This list also serves the followers that joined late.
                     self.late.clear()
                     before = {
                         one: frozenset(one.keys_of(self._kind))

@@ -3,9 +3,10 @@ Claims: objects that other agents of the cluster have in Git, per their inventor
 
 Agents do not communicate with each other. If an agent may not apply an object because
 another inventory owns it, the agent records the object as claimed in its own inventory,
-and in an annotation of the object; a prune checks both. Many users may write
-ConfigMaps, and with a ConfigMap alone could keep every object that is removed from Git;
-a user who may annotate an object could take it out of its inventory anyway:
+and in an annotation of the object; a prune checks both. A claim needs the annotation
+because many users may write ConfigMaps, and could otherwise keep every object that is
+removed from Git.  A user who may annotate an object could take it out of its inventory
+anyway:
 
     agent 1   has a commit without the object, and looks for claims to it; if agent 2
               follows the same source, agent 1 waits a while for agent 2 to reach the
@@ -28,8 +29,8 @@ write any annotation, and a Lease to match. So agent 1 believes every ConfigMap 
 seems to be behind, and limits the delay instead: each delete waits once, even if
 commits arrive in the meantime. If an inventory stays at its commit for that long, it
 delays no further delete of the same commit of agent 1. A newer commit begins another
-wait, because it may be the commit that agent 2 can apply again, and may move an object
-to agent 2.
+wait, because agent 2 may be able to apply the newer commit, which may move an object to
+agent 2.
 
 Other users may also create too many ConfigMaps for agent 1 to read. So agent 1 reads
 each inventory that an object names, and waits for the others as if they were behind.
@@ -71,8 +72,9 @@ __all__ = ["OTHERS_SECONDS", "Claim", "Claims", "ClaimsOf", "Waits", "no_claims"
 
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 
-#: Number of ConfigMaps in one page, without and with their content, of up to a quarter
-#: of a megabyte and a megabyte; JSON may take six times as much.
+#: Number of ConfigMaps in one page: if only metadata is read, which takes up to a
+#: quarter of a megabyte each, and if the content is read, which takes up to a megabyte
+#: each.  JSON may take six times as much.
 PAGE, WHOLE_PAGE = 8, 2
 
 #: Maximum number of ConfigMaps of inventories at the same commit that are read for
@@ -87,8 +89,8 @@ MAX_SEEN = 4000
 #: it, and others contain ConfigMaps of users.
 MAX_CLAIMANTS = 8
 
-#: Annotations that are read, and maximum characters of each: other users may write any
-#: text.
+#: Annotations that are read, and maximum characters of each annotation, because other
+#: users may write any text.
 _FACTS = (COMMIT, PARTS, SOURCE, WRITER)
 MAX_FACT = 4096
 
@@ -103,7 +105,7 @@ _UNSEEN = "?"
 #: to be an inventory, must not hold deletes forever.
 OTHERS_SECONDS = 120.0
 
-#: Valid value of a label.
+#: Pattern for a valid value of a label.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 #: Maximum characters of the id of an inventory in messages.
@@ -115,8 +117,8 @@ class Claim:
     """
     Reason not to delete an object.
 
-    :ivar is_made: whether another inventory claims the object and takes it; if not,
-        another inventory may still claim it.
+    :ivar is_made: true if another inventory claims the object and will take it; false
+        if another inventory may still claim the object.
     :ivar seconds: the maximum number of seconds that the object is kept.
     """
 
@@ -130,10 +132,10 @@ class _Behind:
     """
     Inventory that is not at this inventory's commit.
 
-    :ivar commit: its commit.
-    :ivar since: when it was first seen at this commit.
-    :ivar ended: when it had stayed there for `OTHERS_SECONDS`, while this inventory was
-        at the same commit.
+    :ivar commit: the commit of this other inventory.
+    :ivar since: when the other inventory was first seen at that commit.
+    :ivar ended: when the other inventory had stayed at that commit for `OTHERS_SECONDS`
+        while this inventory's own commit did not change; infinite before that.
     """
 
     commit: str
@@ -144,7 +146,7 @@ class _Behind:
 @attrs.define
 class Waits:
     """
-    Waits of deletes for other agents, from one check to the next.
+    Record of the deletes that wait for other agents, from one check to the next.
 
     :ivar begun: when each delete began to wait.
     :ivar behind: the inventories that were behind at the last check.
@@ -163,7 +165,8 @@ class Waits:
     def end(self) -> None:
         """Note that no delete is due."""
         self.begun.clear()
-        # The others were observed for too short a time to show how slow they are.
+        # Forget these inventories, because they were observed for too short a time to
+        # show how slow their agents are.
         self.behind = {
             name: one for name, one in self.behind.items() if one.ended < math.inf
         }
@@ -180,11 +183,12 @@ class Waits:
 
         :param keys: all objects whose deletes are due.
         :param own: this inventory's commit.
-        :returns: the last inventory that was noted, and the objects that wait, each
-            with the remaining seconds.
+        :returns: the inventory that was last noted as behind, and the objects whose
+            deletes wait, each with the remaining seconds.
         """
         if own != self.own:
-            # An inventory that was slow to reach another commit may reach this one.
+            # Forget the inventories: an inventory that was slow to reach another commit
+            # may reach this one.
             self.behind.clear()
             self.own = own
         before, self.behind = self.behind, {}
@@ -196,7 +200,8 @@ class Waits:
                 one.ended = now
             self.behind[name] = one
         last = max(self.behind, key=lambda name: self.behind[name].ended, default="")
-        # Deletes that began to wait before an inventory proved to be slow still wait.
+        # Deletes that began to wait before the inventory proved to be slow continue to
+        # wait.
         until = self.behind[last].ended if last else -math.inf
         begun = {key: self.begun.get(key, now) for key in keys}
         self.begun = {key: at for key, at in begun.items() if at < until}
@@ -207,14 +212,16 @@ class Waits:
 @attrs.define
 class _Facts:
     """
-    Facts about all inventories, without texts whose length other users control.
+    Facts about all inventories in the cluster; texts that other users may make long are
+    left out.
 
     :ivar own: ids of inventories of this agentk.
-    :ivar behind: commit and writer of inventories that may still reach this commit.
+    :ivar behind: inventories that are not at this commit but may reach it, each with
+        its commit and its writer.
     :ivar at_commit: inventories of the same source that are at this commit.
     :ivar same: inventories in *behind* that certainly follow the same repository.
     :ivar is_all: whether all inventories were read.
-    :ivar may_list: whether agentk may read them.
+    :ivar may_list: whether agentk may list the ConfigMaps of inventories.
     """
 
     own: set[str] = attrs.field(factory=set)
@@ -241,14 +248,15 @@ async def no_claims(
 @attrs.frozen
 class Claims:
     """
-    Claims to the objects of one inventory.
+    Search for claims of other agents to the objects of one inventory.
 
     :param client: acts as agentk.
     :param inventory_id: the inventory of the project that prunes.
-    :param mark: this agentk's mark as a writer of inventories: its projects coordinate
-        directly, and leftovers of its former projects do not claim any object.
-    :param namespace: the Namespace of this agentk's inventories: other users may write
-        a mark elsewhere.
+    :param mark: this agentk's mark as a writer of inventories.  Inventories with this
+        mark are ignored: this agentk's projects coordinate directly, and leftovers of
+        its former projects do not claim any object.
+    :param namespace: the Namespace of this agentk's inventories: a mark in another
+        Namespace is ignored, because other users may have written it.
     :param source: the source of the project, as recorded in its inventory.
     :param commit: the commit without the objects.
     :param waits: the waits of deletes until other agents reach the commit.
@@ -268,7 +276,7 @@ class Claims:
         self, objects: Mapping[ObjectKey, KubernetesObject]
     ) -> Mapping[ObjectKey, Claim]:
         """
-        Look for claims to *objects*, which must be all objects whose deletes are due.
+        Return the claims to *objects*, which must be all objects whose deletes are due.
 
         If agentk may not list ConfigMaps, every delete waits as for an agent that is
         behind: the permission may only be missing for a moment.
@@ -292,14 +300,15 @@ class Claims:
         for key, one in objects.items():
             named.setdefault(claimed_by(one), []).append(key)
         for inventory, keys in named.items():
-            # The inventory may be missing in *facts*: other users may create many
-            # ConfigMaps.
+            # Check the inventory that the object names, because *facts* may not contain
+            # it: other users may create many ConfigMaps.
             if inventory not in own and _LABEL_VALUE.fullmatch(inventory) is not None:
                 is_at_commit = inventory in facts.at_commit
                 claims = await self._claimed(inventory, keys, objects, is_at_commit)
                 found |= claims
                 if inventory in facts.behind and inventory in facts.same:
-                    # The other agent may drop the claim when it reads this commit.
+                    # The claim delays the delete only for a while, because the other
+                    # agent may drop the claim when it reads this commit.
                     early.update(claims)
         behind = {
             inventory: commit
@@ -380,7 +389,8 @@ class Claims:
         :raises CallError: if the API server is unavailable.
         """
         if _LABEL_VALUE.fullmatch(inventory) is None:
-            # The annotation of an object may contain any text.
+            # The object's annotation, which may contain any text, cannot be the id of
+            # an inventory.
             return False
         seen = 0
         pages = self._client.list(
@@ -414,8 +424,9 @@ class Claims:
         """
         Return the claims of one inventory to *keys*, whose annotations name it.
 
-        If the inventory cannot be read, all objects are kept. An inventory at our
-        commit also claims objects that it owned until this one took them.
+        If the inventory cannot be read, all objects are kept. If *is_at_commit* is
+        true, the inventory also claims objects that it owned until this inventory took
+        them.
         """
         other, found = clean(inventory, MAX_ID), dict[ObjectKey, Claim]()
         try:
@@ -449,7 +460,8 @@ class Claims:
 
     async def _namespaces_of(self, inventory: str) -> list[str]:
         """
-        Return the Namespaces that may contain an inventory which a project follows.
+        Return the Namespaces that may contain an inventory with this id that a project
+        still uses.
 
         Users may write any number of ConfigMaps in their Namespaces, but only one of
         each name.
@@ -491,7 +503,7 @@ class Claims:
                 return
 
     def _may_follow_same(self, annotations: Mapping[str, str]) -> bool:
-        """Return whether an inventory may have, or reach, this commit."""
+        """Return whether an inventory may be at this commit, or may reach it."""
         return (
             PARTS in annotations
             and bool(self._source)
@@ -504,11 +516,14 @@ class Claims:
         objects: Mapping[ObjectKey, KubernetesObject],
     ) -> Collection[str]:
         """
-        Return the inventories at this commit that claim objects without annotations.
+        Return the inventories that claim any of *objects* only by an entry, without an
+        annotation of the object.
 
-        The annotations may follow a moment later: the API server may have refused them,
-        and agents that claim the same object overwrite each other's annotations.  If
-        too many inventories exist to be read, the others may claim the objects, too.
+        An annotation may be missing because the API server refused it at first, or
+        because another agent that claims the same object overwrote it.  If too many
+        inventories exist, the inventories that are not read are also returned.
+
+        :param inventories: the inventories at this commit.
         """
         found, seen = set[str](), 0
         for inventory in sorted(inventories):
@@ -526,10 +541,10 @@ class Claims:
         return found
 
     def _wants(self, part: KubernetesObject, objects: Collection[ObjectKey]) -> bool:
-        """Tell whether one part of an inventory claims any of *objects*."""
+        """Return whether one part of an inventory claims any of *objects*."""
         data = part.get("data") or {}
-        # Whatever inventory it is claimed from: the object may have changed its owner
-        # since.
+        # The entry may claim the object from any inventory, because the object may have
+        # changed its owner since then.
         entries = (entry_of(data, key) for key in objects)
         return any(entry is not None and entry.claimed for entry in entries)
 

@@ -28,7 +28,7 @@ __all__ = ["ProjectHandover", "names"]
 
 
 class _Desired(Protocol):
-    """Commits of a project; see `DesiredCommits`."""
+    """Interface to the commits of a project; see `DesiredCommits`."""
 
     @property
     def inventory(self) -> str:
@@ -77,10 +77,13 @@ class _Project(Protocol):
         """Status of the project."""
 
     def has_in_git(self, key: ObjectKey) -> bool:
-        """Return whether a commit that the project processes contains an object."""
+        """
+        Return whether the newest commit of the project, or its pinned commit, contains
+        an object.
+        """
 
     def others_changed(self) -> None:
-        """Check again objects that wait for other projects."""
+        """Check again the objects that wait for other projects."""
 
 
 @attrs.frozen
@@ -101,7 +104,7 @@ class ProjectHandover:
     def stays(self, key: ObjectKey) -> str:
         """
         Return why an object that was removed from this project must not be deleted;
-        empty if it may be.
+        empty if the object may be deleted.
         """
         for other in self._others():
             if other.has_in_git(key):
@@ -131,8 +134,8 @@ class ProjectHandover:
 
     def will_read(self, owner: str) -> bool:
         """
-        Return whether the project with the inventory *owner* has yet to read this
-        project's commit.
+        Return whether the project with the inventory *owner* may read this project's
+        commit later.
         """
         own = self._projects.get(self._name)
         return own is not None and any(
@@ -186,7 +189,8 @@ def _is_behind(other: _Project, own: _Project) -> bool:
     Return whether *other* may not have read the commit that *own* has read.
 
     Each project skips commits: some were replaced before it read them, and some it
-    could not read.  So a commit that *own* does not know proves nothing.
+    could not read.  Therefore a commit of *other* that *own* does not know proves
+    nothing.
     """
     theirs, ours = other.desired.known_commit, own.desired.known_commit
     if theirs == ours or not _may_follow(other, own):
@@ -196,7 +200,8 @@ def _is_behind(other: _Project, own: _Project) -> bool:
         return True
     if not _follow_same(other, own):
         return False
-    # The ref may have been forced back to a commit that *other* read earlier.
+    # Compare the times, because the ref may have been forced back to a commit that
+    # *other* read earlier.
     has_passed = (
         ours in other.desired.past_commits
         and other.desired.known_since >= own.desired.known_since
@@ -231,11 +236,11 @@ def names(
     manifests: Collection[Manifest], namespace: str
 ) -> Callable[[ObjectKey], bool]:
     """
-    Return a predicate: whether *manifests* name an object of the cluster.
+    Return a function that tells whether *manifests* name an object of the cluster.
 
-    :param namespace: the Namespace of manifests without one.  Kinds are not looked up
-        here to see whether they have namespaces: an object counts as named if it may
-        be.
+    :param namespace: the Namespace of manifests without one.  The function does not
+        look up whether a kind is namespaced: an object counts as named if it may be
+        named.
     """
     named = {
         (key.group, key.kind, space, key.name)

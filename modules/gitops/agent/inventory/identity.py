@@ -12,9 +12,10 @@ def inventory_id(agent_id: str, project_id: int, repository: str, name: str) -> 
     """
     Return the id of a project's inventory, which also marks its objects.
 
-    Without a name of its own, a project has the id that GitLab's agent gives it, if
-    GitLab has agent and project; otherwise the id is readable, and unique by its hash.
-    At most 63 characters, as the value of a label.
+    If the project has no name of its own, and both the agent and the project exist in
+    GitLab, the id is the same as in GitLab's agent.  Otherwise the id is a readable
+    text, which a hash makes unique.  The id is at most 63 characters long, because it
+    is the value of a label.
 
     :param name: `ManifestProject.name`.
     """

@@ -51,7 +51,8 @@ __all__ = [
     "part_name",
 ]
 
-#: Source: kubernetes-sigs/cli-utils, pkg/common.
+#: Label of the ConfigMaps of an inventory.  Source: kubernetes-sigs/cli-utils,
+#: pkg/common.
 LABEL = "cli-utils.sigs.k8s.io/inventory-id"
 
 #: Annotations of part 0: the number of parts, the number of writes, and the commit.
@@ -80,7 +81,7 @@ SOURCE = "txkas/source"
 #: Reason to hold an object whose inventory entry is no longer marked as held.
 HELD_BEFORE = "it waited for an approval before"
 
-#: Number of hexadecimal characters of a signature.
+#: Number of hexadecimal characters of a signature in the inventory.
 MAC = 32
 
 #: Maximum characters of a writer's mark in messages.
@@ -90,10 +91,11 @@ MAX_MARK = 300
 #: of it.
 MAX_REASON = 1000
 
-#: Valid key of ``data``.
+#: Pattern for a valid key of ``data``.
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
-#: Number of writes in an annotation; other clients may have written any text there.
+#: Pattern for the number of writes in an annotation, because other clients may have
+#: written any text in the annotation.
 _COUNT = re.compile(r"[0-9]{1,18}")
 
 #: Prefix of the keys of objects whose names cannot be part of a key.
@@ -105,7 +107,8 @@ class InventoryEntry:
     """
     Entry of one object in the inventory.
 
-    :ivar uid: the uid of the live object that was applied; empty if it was about to be.
+    :ivar uid: the uid of the live object that was applied; empty if the object has not
+        been applied yet.
     :ivar held: the limit of the source that keeps the object until an operator approves
         its delete; empty if the delete is not held.
     :ivar applied: the result of `Settled.text`; empty if unknown.  The ConfigMap adds a
@@ -127,8 +130,8 @@ class Inventory:
 
     :ivar commit: the last commit that was recorded.
     :ivar approval: the deletes that an operator approved.
-    :ivar default_namespace: its value when objects were last applied and pruned; empty
-        if no inventory exists yet.
+    :ivar default_namespace: the ``default_namespace`` of the source when its objects
+        were last applied and pruned; empty if no inventory exists yet.
     :ivar source: the repository and ref that the project follows, as information for
         other agents.
     :ivar of_other: the agentk that wrote the inventory last, if that agentk belongs to
@@ -145,10 +148,10 @@ class Inventory:
 
 class _Parts(NamedTuple):
     """
-    Content of one inventory.
+    Content of one inventory, with the ConfigMaps that contain it.
 
     :ivar of_other: see `Inventory`.
-    :ivar parts: its ConfigMaps.
+    :ivar parts: the ConfigMaps of the inventory.
     """
 
     of_other: str
@@ -158,12 +161,13 @@ class _Parts(NamedTuple):
 
 class InventoryStore:
     """
-    Inventory of one project.
+    Reader and writer of the inventory of one project.
 
     :param inventory_id: ``<agent id>-<project id>``, as in cli-utils.
-    :param namespace: the Namespace of its ConfigMaps.
+    :param namespace: the Namespace of the inventory's ConfigMaps.
     :param former: a Namespace that may contain the ConfigMaps instead, from an earlier
-        version or from GitLab's agent; the next `write` moves them.  Empty without one.
+        version or from GitLab's agent; the next `write` moves the ConfigMaps.  Empty
+        without such a Namespace.
     :param writer: this agentk; None if no other agentk exists.
     :param orders: the orders for the project; None if operators cannot give any.
     """
@@ -194,9 +198,9 @@ class InventoryStore:
         """
         Return the inventory, without writing it.
 
-        :raises CallError: FAILED_PRECONDITION if it cannot be read, or an agentk that
-            leads with another Lease writes it, so that no changes are allowed; as
-            `IKubernetesClient`.
+        :raises CallError: FAILED_PRECONDITION if the inventory cannot be read, or if an
+            agentk that leads with another Lease writes it, so that no changes are
+            allowed; other statuses as in `IKubernetesClient`.
         """
         orders = Orders()
         if self._orders is not None:
@@ -222,8 +226,8 @@ class InventoryStore:
             }
         for key, entry in entries.items():
             if not entry.held and orders.is_held(key):
-                # Other clients may write inventories, and could otherwise release the
-                # object.
+                # Mark the object as held: other clients may write inventories, and
+                # could otherwise release the object.
                 entries[key] = attrs.evolve(entry, held=HELD_BEFORE)
         self._parts = [] if self._moves else parts
         return Inventory(
@@ -237,12 +241,13 @@ class InventoryStore:
 
     async def _read_former(self) -> _Parts | None:
         """
-        Return the inventory in the former Namespace; None without a usable one.
+        Return the inventory in the former Namespace; None if no usable inventory exists
+        in that Namespace.
 
-        Users of that Namespace may write ConfigMaps there, and must not stop the
-        project.
+        An unusable inventory is ignored, because users of that Namespace may write
+        ConfigMaps, and must not be able to stop the project.
 
-        :raises CallError: as `IKubernetesClient`.
+        :raises CallError: as in `IKubernetesClient`.
         """
         if not self._former:
             return None
@@ -262,7 +267,7 @@ class InventoryStore:
                 name=self._name(0),
                 reason=clean(error.message, MAX_REASON, " "),
             )
-        # The former inventory is not deleted either.
+        # Ignore the former inventory; it is not deleted either.
         self._former = ""
         return None
 
@@ -290,7 +295,7 @@ class InventoryStore:
 
     async def _of_other(self, mark: str) -> str:
         """
-        Return `Inventory.of_other` for the mark of a writer.
+        Return the value of `Inventory.of_other` for the mark of a writer.
 
         :raises CallError: as `read`.
         """
@@ -309,7 +314,7 @@ class InventoryStore:
         """
         Return whether this agentk wrote another inventory, in the same namespace.
 
-        :raises CallError: as `IKubernetesClient`.
+        :raises CallError: as in `IKubernetesClient`.
         """
         if self._writer is None:
             return False
@@ -318,14 +323,16 @@ class InventoryStore:
                 _CONFIG_MAPS, f"inventory-{inventory_id}", self.namespace
             )
         except (CallError, ValueError) as error:
-            # The id comes from an annotation, which may contain any text.
+            # The inventory may not exist: its id comes from an annotation, which may
+            # contain any text.
             if getattr(error, "status", Status.NOT_FOUND) is Status.NOT_FOUND:
                 return False
             raise
         annotations = found["metadata"].get("annotations") or {}
         if owner_of(found) or annotations.get(WRITER) != self._writer.mark:
             return False
-        # Other clients may write inventories, and could otherwise give away any object.
+        # Also check the Secret: other clients may write inventories, and could
+        # otherwise give away any object.
         return self._orders is None or await self._orders.has(inventory_id)
 
     async def confirm(self) -> None:
@@ -341,8 +348,8 @@ class InventoryStore:
         """
         Check that inventory and orders are unchanged since they were read or written.
 
-        :raises CallError: ABORTED if another agentk or an operator wrote to them: read
-            them again before any change.
+        :raises CallError: ABORTED if another agentk or an operator wrote to them, so
+            that they must be read again before any change.
         """
         await self.confirm()
         first = await self._get(0)
@@ -358,8 +365,9 @@ class InventoryStore:
         """
         Replace the inventory that was last read or written.
 
-        :raises CallError: ABORTED if another agentk wrote to it in the meantime: read
-            it again before any change.  RESOURCE_EXHAUSTED if it is too large.
+        :raises CallError: ABORTED if another agentk wrote to the inventory in the
+            meantime, so that it must be read again before any change;
+            RESOURCE_EXHAUSTED if the inventory is too large.
         """
         facts = {COMMIT: inventory.commit, DEFAULT: inventory.default_namespace}
         if inventory.source:
@@ -378,7 +386,7 @@ class InventoryStore:
         count, datas = self._split(inventory.entries)
         moved = self._moves
         if moved:
-            # Part 0 comes last: until it exists, the former inventory is in effect.
+            # Write part 0 last: until part 0 exists, the former inventory is in effect.
             written = [
                 await self._write_part(number, datas[number], facts, count, None)
                 for number in reversed(range(count))
@@ -393,8 +401,8 @@ class InventoryStore:
         Note that all objects of the inventory are gone, so that other agents stop
         waiting.
 
-        :raises CallError: ABORTED if it was written in the meantime; as
-            `IKubernetesClient`.
+        :raises CallError: ABORTED if the inventory was written in the meantime; other
+            statuses as in `IKubernetesClient`.
         """
         if not self._parts:
             return
@@ -466,8 +474,9 @@ class InventoryStore:
         A failure is only logged: the inventory is read from the new Namespace from now
         on.
 
-        :param moved: whether the inventory was moved here.  If not, the old inventory
-            may belong to an agentk of another kas, whose agent has the same id.
+        :param moved: whether the inventory was moved to the new Namespace.  If not, the
+            old inventory may belong to an agentk of another kas, whose agent has the
+            same id.
         """
         former, self._former = self._former, ""
         try:
@@ -526,7 +535,7 @@ class InventoryStore:
         return written
 
     async def _all(self, first: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return all parts of the inventory, from the Namespace of the first."""
+        """Return all parts of the inventory, from the Namespace of its first part."""
         metadata = first["metadata"]
         count = (metadata.get("annotations") or {}).get(PARTS, "1")
         if count not in {str(2**power) for power in range(MAX_PARTS.bit_length())}:
@@ -552,7 +561,8 @@ class InventoryStore:
             if error.status is Status.NOT_FOUND:
                 return None
             if namespace != self.namespace and error.status is Status.PERMISSION_DENIED:
-                # The writer of an inventory there would have had this permission.
+                # The inventory cannot be this agentk's, because its writer would have
+                # had this permission.
                 return None
             raise self._explained(error) from None
         return found
@@ -569,9 +579,9 @@ class InventoryStore:
 
     def _ours(self, found: dict[str, Any]) -> dict[str, Any]:
         """
-        Return the ConfigMap.
+        Return the ConfigMap *found*.
 
-        :raises CallError: if agentk did not write it.
+        :raises CallError: if agentk did not write the ConfigMap.
         """
         if owner := owner_of(found):
             # Without this check, the author of a manifest in Git could claim any
@@ -615,7 +625,7 @@ class InventoryStore:
                 **facts,
             }
         elif known is None:
-            # The part may be left over from an interrupted growth or move.
+            # A part may exist, left over from an interrupted growth or move.
             known = await self._get(number)
         object_ = {
             "apiVersion": "v1",
@@ -638,7 +648,10 @@ def part_name(inventory_id: str, number: int) -> str:
 
 
 def entry_of(data: Mapping[str, str], key: ObjectKey) -> InventoryEntry | None:
-    """Return the entry of an object in the ``data`` of one part; None without one."""
+    """
+    Return the entry of an object in the ``data`` of one part; None if the part has no
+    such entry.
+    """
     text, _ = _written(key, InventoryEntry())
     if text not in data:
         return None
@@ -659,9 +672,10 @@ def _sealed(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
 
 def _opened(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
     """
-    Return an entry, without its ``applied`` unless agentk signed it.
+    Return an entry; its ``applied`` is removed if agentk did not sign it.
 
-    Other clients may write inventories, and could otherwise hide a difference from Git.
+    Other clients may write inventories, and could otherwise hide that an object differs
+    from Git.
     """
     applied, _, signature = entry.applied.rpartition(":")
     if applied and seal and signature.isascii():
@@ -702,13 +716,15 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     """
     Parse a key and value of ``data``.
 
-    :raises ValueError: if neither agentk nor cli-utils wrote them.
+    :raises ValueError: if the key or the value is not in the form that agentk and
+        cli-utils write.
     """
     try:
         known = json.loads(value) if value else {}
     except (ValueError, RecursionError):
         known = None
-    # The status that newer versions of cli-utils store in the value is not needed.
+    # Newer versions of cli-utils also store a status in the value, which agentk does
+    # not need.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
         raise ValueError(f"agentk did not write the value of {text!r}")
     said = (str(known.get(name, "")) for name in ("held", "applied", "claimed"))

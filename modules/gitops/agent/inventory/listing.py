@@ -1,5 +1,6 @@
 """
-Reading of many objects of a kind with one list request if that needs fewer requests.
+Reading of many objects of a kind with one list request, if this takes less work than
+single requests.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ PAGE, PAGES_EACH = 500, 1 / 20
 @attrs.frozen(eq=False)
 class Seen:
     """
-    Needed facts of a live object: thousands of whole objects would not fit into memory.
+    Facts about a live object that a plan needs; thousands of whole objects would not
+    fit into memory.
 
-    :ivar owner: the inventory that owns it; empty without an owner.
-    :ivar is_bookkeeping: whether it is agentk's own object, without a source.
+    :ivar owner: the inventory that owns the object; empty without an owner.
+    :ivar is_bookkeeping: whether the object is one of agentk's own records, which
+        belong to no source.
     :ivar claimed_by: the result of `claimed_by`.
     :ivar given_by: the result of `given_by`.
-    :ivar engine: the other engine that applies it, as in `engine_of`.
+    :ivar engine: the other engine that applies the object, as in `engine_of`.
     :ivar owned: the result of `owned_fields`.
     """
 
@@ -58,7 +61,7 @@ class Seen:
 
     @classmethod
     def of(cls, live: KubernetesObject) -> Seen:
-        """Extract the facts that are needed later."""
+        """Return the facts about *live*."""
         metadata = live["metadata"]
         return cls(
             metadata.get("uid", ""),
@@ -79,7 +82,7 @@ async def list_where_many(
     client: IKubernetesClient, wanted: Iterable[tuple[KubernetesResource, ObjectKey]]
 ) -> dict[ObjectKey, Seen | None]:
     """
-    List the *wanted* objects of kinds with many of them, reading only their
+    List the *wanted* objects of kinds with many wanted objects, and read only their
     ``metadata``.
 
     :returns: the objects, with None for objects that do not exist.  Objects that are
@@ -119,12 +122,12 @@ def _listing(
                         found[key] = Seen.of(one)
                 left -= 1
                 if len(page) == PAGE and left <= 0:
-                    # Most listed objects do not belong to the project; unlisted objects
-                    # may still exist.
+                    # Most listed objects do not belong to the project.  Objects that
+                    # were not listed may still exist.
                     return {key: one for key, one in found.items() if one is not None}
         except (CallError, ValueError):
-            # agentk may have the permission to get objects, but not to list them. Any
-            # other failure will occur again for the single objects.
+            # agentk may be allowed to get objects, but not to list them.  Any other
+            # failure will occur again when the single objects are requested.
             return {}
         return found
 

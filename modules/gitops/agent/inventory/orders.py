@@ -3,8 +3,8 @@ Orders that operators give for a project through `kasctl gitops`, and its histor
 
     Secret gitops-orders-ID     data: orders, one JSON object
 
-They are kept apart from the inventory, which many users may write: an order decides
-what agentk applies with its own permissions.
+Orders are not stored in the inventory, because many users may write inventories, and an
+order decides what agentk applies with its own permissions.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ __all__ = ["MAX_HISTORY", "AppliedCommit", "Approval", "OrderStore", "Orders"]
 #: Maximum number of commits in the history.
 MAX_HISTORY = 20
 
-#: Maximum number of objects that are remembered as held; the others are marked only in
-#: the inventory.
+#: Maximum number of objects that the Secret records as held; further held objects are
+#: marked only in the inventory.
 MAX_HELD = 10_000
 
-#: Maximum number of attempts to write orders while another agentk writes, too.
+#: Maximum number of attempts to write orders, because another agentk may write at the
+#: same time.
 TRIES = 3
 
 #: The only key in the Secret's data.
@@ -41,9 +42,9 @@ _KEY = "orders"
 @attrs.frozen
 class AppliedCommit:
     """
-    Commit that was applied.
+    Entry of the history: a commit that was applied.
 
-    :ivar at: when it was applied, in seconds since 1970.
+    :ivar at: when the commit was applied, in seconds since 1970.
     :ivar summary: counts of its objects by outcome: ``3 created, 1 pruned``.
     :ivar complete: whether no object failed, was skipped, or was held back.
     """
@@ -54,8 +55,8 @@ class AppliedCommit:
     complete: bool = True
 
 
-#: Maximum number of named users who approved one commit, and maximum characters of each
-#: name.
+#: Maximum number of recorded users who approved one commit, and maximum characters of
+#: each name.
 MAX_USERS, MAX_USER = 10, 200
 
 
@@ -64,8 +65,8 @@ class Approval:
     """
     Deletes of one commit that an operator approved.
 
-    :ivar objects: digests of their keys.
-    :ivar by: the users who approved them; empty if unknown.
+    :ivar objects: digests of the keys of the objects that may be deleted.
+    :ivar by: the users who approved the deletes; empty if unknown.
     """
 
     commit: str = ""
@@ -118,7 +119,9 @@ class Orders:
 
     @property
     def bound(self) -> tuple[bool, str]:
-        """Orders that decide whether work in progress may continue."""
+        """
+        Orders that decide whether work in progress may continue: suspended and pinned.
+        """
         return self.suspended, self.pinned
 
     def holding(self, keys: Collection[ObjectKey]) -> Orders:
@@ -138,7 +141,7 @@ class Orders:
         """
         before = self.history[:-1] if replaces else self.history
         history = (*before, done)[-MAX_HISTORY:]
-        # An approval holds for one application of its commit.
+        # An approval is valid for one application of its commit.
         ended = done.complete or done.commit != self.approval.commit
         return attrs.evolve(
             self, history=history, approval=Approval() if ended else self.approval
@@ -147,7 +150,7 @@ class Orders:
 
 class OrderStore:
     """
-    Orders of one project.
+    Reader and writer of the orders of one project.
 
     :param client: acts as agentk.
     :param inventory_id: the inventory of the project.
@@ -167,7 +170,7 @@ class OrderStore:
         """
         Return whether agentk has applied the project of another inventory.
 
-        :raises CallError: as `IKubernetesClient`.
+        :raises CallError: as in `IKubernetesClient`.
         """
         other = OrderStore(self._client, inventory_id, self._secret.namespace)
         try:
@@ -181,14 +184,15 @@ class OrderStore:
         """
         Read and return the current orders.
 
-        :raises CallError: see `OwnSecret.read`; as `IKubernetesClient`.
+        :raises CallError: as in `OwnSecret.read` and `IKubernetesClient`.
         """
         self._known = await self._read()
         return self._known
 
     async def known(self) -> Orders:
         """
-        Return the orders as they were first read, reading them now if necessary.
+        Return the orders as they were first read; read them now if they were not read
+        yet.
 
         :raises CallError: as `read`.
         """
@@ -196,7 +200,8 @@ class OrderStore:
 
     async def seal(self) -> str:
         """
-        Return the key of the inventory's signatures, creating it if necessary.
+        Return the key of the inventory's signatures; create the key if it does not
+        exist.
 
         :raises CallError: as `change`.
         """
@@ -258,8 +263,8 @@ class OrderStore:
 
 
 def _digest(key: ObjectKey) -> str:
-    # 64 bits of a SHA-256: a Secret's megabyte has room for about 50,000 of them, in
-    # approvals and held objects together.
+    # A digest is the first 64 bits of a SHA-256: a Secret has room for about 50,000
+    # digests, in approvals and held objects together.
     return sha256("\0".join(key).encode()).hexdigest()[:16]
 
 
@@ -290,7 +295,7 @@ def _orders(found: Mapping[str, Any]) -> Orders:
         Approval(
             str(approved["commit"]),
             frozenset(map(str, approved["objects"])),
-            # Version 0.9.0 wrote one name.
+            # Version 0.9.0 wrote a single name in place of a list.
             tuple(map(str, [by] if isinstance(by, str) and by else by or ())),
         ),
         found.get("suspended") is True,

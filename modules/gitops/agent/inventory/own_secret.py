@@ -1,8 +1,8 @@
 """
 Secret in agentk's own namespace that only agentk writes.
 
-A user who may write Secrets there already has agentk's permissions, because the token
-of its service account can be obtained that way.  Therefore data in such a Secret is as
+A user who may write Secrets there already has agentk's permissions, because such a user
+can obtain the token of agentk's service account.  Therefore data in such a Secret is as
 trustworthy as agentk.  Data in a ConfigMap is not, because many users may write
 ConfigMaps.
 """
@@ -31,26 +31,27 @@ OWN_LABEL = "txkas/gitops-of"
 @attrs.define(eq=False)
 class OwnSecret:
     """
-    One Secret, read and replaced as a whole.
+    Reader and writer of one Secret, which is always read and replaced as a whole.
 
     :param client: acts as agentk.
     :param namespace: agentk's own Namespace.
-    :param inventory_id: the inventory of the project to which it belongs.
+    :param inventory_id: the inventory of the project to which the Secret belongs.
     """
 
     _client: IKubernetesClient
     namespace: str
     name: str
     _inventory_id: str
-    #: Version that was last read or written; empty if the Secret did not exist.
+    #: Version of the Secret that was last read or written; empty if the Secret did not
+    #: exist.
     _version: str = attrs.field(default="", init=False)
 
     async def read(self) -> dict[str, bytes]:
         """
-        Return the data of the Secret; empty if it does not exist.
+        Return the data of the Secret; an empty dictionary if the Secret does not exist.
 
-        :raises CallError: FAILED_PRECONDITION if agentk did not write it;
-            PERMISSION_DENIED if agentk may not read it.
+        :raises CallError: FAILED_PRECONDITION if agentk did not write the Secret;
+            PERMISSION_DENIED if agentk may not read the Secret.
         """
         try:
             found = await self._client.get(_SECRETS, self.name, self.namespace)
@@ -85,10 +86,10 @@ class OwnSecret:
 
     async def write(self, data: Mapping[str, bytes]) -> None:
         """
-        Replace the version that was last read or written.
+        Replace the Secret if it is still the version that was last read or written.
 
-        :raises CallError: ABORTED if it was changed since then; PERMISSION_DENIED if
-            agentk may not write it.
+        :raises CallError: ABORTED if another client changed the Secret since then;
+            PERMISSION_DENIED if agentk may not write the Secret.
         """
         metadata: dict[str, Any] = {
             "name": self.name,

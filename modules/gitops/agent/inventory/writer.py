@@ -28,19 +28,19 @@ _LEASES = KubernetesResource("coordination.k8s.io", "v1", "Lease", "leases", Tru
 #: Maximum seconds that the clock of another agentk's node may be behind.
 CLOCKS_DIFFER = 60.0
 
-#: Mark ``agent@namespace/name``, as agentk writes it; other users may have written any
-#: text.
+#: Pattern of a mark ``agent@namespace/name`` as agentk writes it; other users may have
+#: written any text in place of a mark.
 _MARK = re.compile(r"[^@/]{0,200}@([-a-z0-9]{1,63})/([-.a-z0-9]{1,253})")
 
 
 @attrs.frozen
 class InventoryWriter:
     """
-    This agentk, as the writer of inventories.
+    Identity of this agentk as a writer of inventories.
 
     :param client: acts as agentk.
     :param agent: the name of the agent.
-    :param lease: ``namespace/name`` of the Lease with which it leads.
+    :param lease: ``namespace/name`` of the Lease with which this agentk leads.
     :param now: returns the time in seconds since 1970.
     """
 
@@ -51,7 +51,7 @@ class InventoryWriter:
 
     @classmethod
     def of(cls, api: IAgentModuleApi, now: Callable[[], float]) -> InventoryWriter:
-        """Return the agentk of *api*."""
+        """Return the identity of the agentk that *api* belongs to."""
         return cls(
             api.kubernetes.as_agentk(), api.agent_name, api.leadership.lease, now
         )
@@ -66,8 +66,8 @@ class InventoryWriter:
         Return whether the agentk with *mark* leads with a Lease other than this
         agentk's.
 
-        Return False if the Lease is this agentk's.  A Lease that this agentk may not
-        read counts as missing, and deletes are held.
+        Return False if the Lease in *mark* is this agentk's.  A Lease that this agentk
+        may not read counts as missing; in this case deletes are held.
 
         :raises CallError: if the API server is unavailable.
         """

@@ -1,10 +1,10 @@
 """
 Fields that controllers of the control plane write, regardless of their value in Git.
 
-agentk neither applies nor compares them: otherwise agentk and the controller would
-revert each other.  Users have them in their files because the documentation shows them
-(``rules: []`` with an ``aggregationRule``), or because ``kubectl get -o yaml`` printed
-them.
+agentk neither applies nor compares these fields: otherwise agentk and the controller
+would revert each other.  Users have such fields in their files because the
+documentation shows them (``rules: []`` with an ``aggregationRule``), or because
+``kubectl get -o yaml`` printed them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def _annotations(*names: str) -> tuple[_Path, ...]:
 
 #: Fields by group and kind.
 _OWNED: Mapping[tuple[str, str], tuple[_Path, ...]] = {
-    # The volume binder, the scheduler and the provisioner set and remove these.
+    # The volume binder, the scheduler and the provisioner set and remove these
+    # annotations.
     ("", "PersistentVolumeClaim"): _annotations(
         "pv.kubernetes.io/bind-completed",
         "pv.kubernetes.io/bound-by-controller",
@@ -36,18 +37,19 @@ _OWNED: Mapping[tuple[str, str], tuple[_Path, ...]] = {
         ("spec", "claimRef", "resourceVersion"),
         ("spec", "claimRef", "uid"),
     ),
-    # Counters of the controllers of these kinds.
+    # The controllers of these kinds count in these annotations.
     ("apps", "Deployment"): _annotations("deployment.kubernetes.io/revision"),
     ("apps", "DaemonSet"): _annotations("deprecated.daemonset.template.generation"),
-    # The status of newer versions, as represented in version 1.
+    # These annotations contain the status of newer versions, as represented in version
+    # 1.
     ("autoscaling", "HorizontalPodAutoscaler"): _annotations(
         "autoscaling.alpha.kubernetes.io/conditions",
         "autoscaling.alpha.kubernetes.io/current-metrics",
     ),
 }
 
-#: The type of Secrets whose content the token controller writes; it deletes a Secret
-#: with the uid of another account.
+#: Type of the Secrets whose content the token controller writes.  The controller
+#: deletes a Secret with the uid of another service account.
 _OF_ACCOUNT = "kubernetes.io/service-account-token"
 _OF_TOKENS: tuple[_Path, ...] = (
     *_annotations("kubernetes.io/service-account.uid"),
@@ -70,7 +72,8 @@ def _owned(found: Mapping[str, Any]) -> Iterator[_Path]:
     yield from _OWNED.get((group, kind), ())
     if (group, kind) == ("rbac.authorization.k8s.io", "ClusterRole"):
         if found.get("aggregationRule") is not None:
-            # The rules come from all roles that it selects.
+            # The controller computes the rules from all roles that the
+            # ``aggregationRule`` selects.
             yield ("rules",)
     elif (group, kind) == ("", "Secret") and found.get("type") == _OF_ACCOUNT:
         yield from _OF_TOKENS

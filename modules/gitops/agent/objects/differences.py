@@ -30,11 +30,12 @@ __all__ = [
 #: only counted.
 MAX_FIELDS = 20
 
-#: Maximum characters of a displayed value and of a field's path: keys have no limit.
+#: Maximum characters of a displayed value and of a field's path: the length of keys is
+#: not limited.
 MAX_VALUE, MAX_PATH = 200, 300
 
-#: Maximum number of writers of one object that are named: any number may have applied
-#: it.
+#: Maximum number of writers of one object that are named: any number of clients may
+#: have applied the object.
 MAX_WRITERS = 20
 
 #: Maximum characters of a field manager; the limit of API servers.
@@ -54,7 +55,7 @@ _OF_THE_SERVER = frozenset(
 #: Annotation that contains the whole object, including the data of a Secret.
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-#: Path of keys of objects and indices of lists.
+#: Path of a field: the keys of objects and the indices of lists.
 _Path = tuple[str | int, ...]
 
 _ABSENT = object()
@@ -97,7 +98,7 @@ class Writer:
 @attrs.frozen
 class AppliedVersion:
     """
-    Object as it was after it was applied.
+    Version of an object after it was applied.
 
     :ivar fields: the result of `owned_fields`.
     """
@@ -108,7 +109,7 @@ class AppliedVersion:
 
 
 def applied_version(metadata: Mapping[str, Any]) -> AppliedVersion:
-    """Return the current version of an object."""
+    """Return the version of a live object with these metadata."""
     return AppliedVersion(
         metadata.get("uid", ""),
         metadata.get("resourceVersion", ""),
@@ -138,9 +139,10 @@ def changed_fields(
     key: ObjectKey, wanted: KubernetesObject, live: KubernetesObject
 ) -> tuple[list[tuple[_Path, ChangedField]], int]:
     """
-    Return the fields that differ in *live*, and the number of further ones.
+    Return the fields that differ in *live*, and the number of further fields that
+    differ.
 
-    :param wanted: the object after a dry run of applying it again.
+    :param wanted: the result of a dry run that applies the manifest again.
     """
     found: list[tuple[_Path, ChangedField]] = []
     more = 0
@@ -168,7 +170,8 @@ def writers_of(
     """
     Return the current owners of fields, except *ours*.
 
-    A removed field has no owner: then the last writer of the object is returned.
+    A removed field has no owner; in this case the last writer of the object is
+    returned.
     """
     metadata = live["metadata"]
     others = [
@@ -217,7 +220,7 @@ def _differences(one: Any, other: Any, path: _Path) -> Iterator[tuple[_Path, Any
         for number, (each, its) in enumerate(zip(one, other, strict=True)):
             yield from _differences(each, its, (*path, number))
     elif one is _ABSENT and isinstance(other, dict) and other:
-        # The owner of each field is the writer that added it.
+        # The owner of a field is the writer that added the field.
         for name in sorted(other):
             yield from _differences(_ABSENT, other[name], (*path, name))
     elif one != other or type(one) is not type(other):
@@ -243,7 +246,8 @@ def _shown(value: Any, masked: bool) -> str:
         return MASK
     text = json.dumps(value, ensure_ascii=False)
     if _LAST_APPLIED in text:
-        # Treat all annotations as one value, which includes the whole earlier object.
+        # Treat all annotations as one value, because an annotation may contain the
+        # whole earlier object.
         return MASK
     return _cut(text, MAX_VALUE)
 

@@ -32,10 +32,10 @@ __all__ = ["Budget", "TextDocument", "UnreadableText", "read_json", "read_yaml"]
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 #: Maximum nesting depth of lists and mappings.  Schemas of custom resources have up to
-#: fifty levels; code that walks an object may recurse that deep.
+#: fifty levels; functions that walk an object may recurse that deeply.
 MAX_DEPTH = 100
 
-#: Maximum characters of a number; longer ones are text.
+#: Maximum characters of a number; a longer text is not read as a number.
 MAX_DIGITS = 400
 
 _TRUE = dict.fromkeys("y Y yes Yes YES true True TRUE on On ON".split(), True)
@@ -86,7 +86,8 @@ class UnreadableText(Exception):
 @attrs.define(eq=False)
 class Budget(Expansion):
     """
-    The `Expansion` limits for all texts of a source together, and a limit of documents.
+    Remaining budget for all texts of a source together: the limits of `Expansion`, and
+    a limit on the number of documents.
 
     :ivar documents: the remaining number of documents, including empty ones.
     """
@@ -125,7 +126,7 @@ class TextDocument:
     """
     One document of a text.
 
-    :ivar line: the line where it begins, counted from 1.
+    :ivar line: the line where the document begins, counted from 1.
     """
 
     value: Any
@@ -134,16 +135,16 @@ class TextDocument:
 
 @attrs.define(eq=False)
 class _Open:
-    """List or mapping whose end was not read yet."""
+    """List or mapping whose end has not been read yet."""
 
     line: int
     anchor: str | None
     #: Keys of a mapping; None for a list.
     keys: set[str] | None
     values: Any
-    #: Key in a mapping whose value comes next.
+    #: Key of the mapping whose value comes next.
     key: str | None = None
-    #: Whether that value is merged into the mapping.
+    #: Whether the next value is merged into the mapping.
     merges: bool = False
     size: int = 1
     characters: int = 0
@@ -366,8 +367,8 @@ class _Builder:
             several = added.value if isinstance(added.value, list) else [added.value]
             if not all(isinstance(one, dict) for one in several):
                 raise UnreadableText(line, "'<<' merges mappings only")
-            # The first of several mappings wins; earlier keys are replaced, as in
-            # kubectl.
+            # If several mappings are merged, the first one wins; earlier keys are
+            # replaced, as in kubectl.
             for one in reversed(several):
                 parent.values.update(one)
         else:
@@ -450,7 +451,8 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number in JSON")
 
 
-# Atomic and not possessive: Python before 3.11.5 repeats possessive groups wrongly.
+# The groups are atomic and not possessive, because Python before 3.11.5 repeats
+# possessive groups wrongly.
 _BRACKETS = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"?|[\[\]{}]', re.DOTALL)
 
 
@@ -470,7 +472,7 @@ def _check_depth(text: str, begin: int, line: int) -> None:
 
 
 def _count(value: Any) -> int:
-    """Count the values in a value, as `Budget` counts them."""
+    """Count the values within a value, as `Budget` counts them."""
     count, waiting = 0, [value]
     while waiting:
         one = waiting.pop()

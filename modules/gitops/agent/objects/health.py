@@ -2,8 +2,9 @@
 Health of an object: whether it has reached the state of its specification.
 
 The rules follow kstatus (kubernetes-sigs/cli-utils, pkg/kstatus/status), so that kpt,
-Config Sync and kas agree about an object.  A rule differs only if kstatus would mislead
-an operator, and gives its reason: a Job that runs, a Pod that failed.
+Config Sync and kas agree about an object.  A rule differs only if the result of kstatus
+would mislead an operator (a Job that runs, a Pod that failed); a comment then gives the
+reason.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from tunnel.api import KubernetesObject
 
 __all__ = ["HealthStatus", "ObjectHealth", "health_of"]
 
-#: Seconds that an unschedulable Pod is still expected to run: adding a node for it
-#: takes longer, and the operator should be informed.
+#: Seconds during which an unschedulable Pod is still expected to run.  Adding a node
+#: for the Pod takes longer, and the operator should then be informed.
 UNSCHEDULABLE_SECONDS = 15.0
 
 #: Value for Deployments without a deadline.
@@ -28,7 +29,7 @@ _NO_DEADLINE = 2**31 - 1
 
 
 class HealthStatus(Enum):
-    """State of an object."""
+    """State of an object compared with its specification."""
 
     CURRENT = "current"
     IN_PROGRESS = "in progress"
@@ -40,7 +41,7 @@ class HealthStatus(Enum):
 @attrs.frozen
 class ObjectHealth:
     """
-    State of an object, and the reason.
+    State of an object, and the reason for that state.
 
     :ivar reason: a text for operators, without values that could be secret.
     """
@@ -119,7 +120,9 @@ class _View:
                 yield one
 
     def condition(self, kind: str) -> Mapping[str, Any]:
-        """Return the condition of a type; empty if it is missing."""
+        """
+        Return the condition of a type; an empty mapping if the condition is missing.
+        """
         return next((one for one in self.conditions() if one.get("type") == kind), {})
 
     def is_true(self, kind: str) -> bool:
@@ -173,7 +176,10 @@ def _always(view: _View) -> ObjectHealth:
 
 
 def _first_short(wanted: int, *counts: tuple[int, str]) -> ObjectHealth | None:
-    """Return a health that waits for the first of *counts* below *wanted*."""
+    """
+    Return a waiting health for the first of *counts* that is below *wanted*; None if no
+    count is.
+    """
     for count, what in counts:
         if count < wanted:
             return _waiting(f"{what}: {count} of {wanted}")
@@ -273,7 +279,8 @@ def _job(view: _View) -> ObjectHealth:
         return _failed(_said(view.condition("Failed")))
     if not view.status.get("startTime"):
         return _waiting("it has not started")
-    # kstatus treats it as current, but objects that wait for a Job need its result.
+    # kstatus treats a running Job as current, but objects that wait for a Job need its
+    # result.
     return _waiting(
         f"pods: {view.count('active')} run, {view.count('succeeded')} succeeded, "
         f"{view.count('failed')} failed"
@@ -285,7 +292,7 @@ def _pod(view: _View) -> ObjectHealth:
     if phase == "Succeeded":
         return _CURRENT
     if phase == "Failed":
-        # kstatus treats it as current, because its state is final.
+        # kstatus treats a failed Pod as current, because the Pod's state is final.
         return _failed(f"it failed: {view.status.get('reason') or 'no reason given'}")
     if phase == "Running":
         if view.is_true("Ready"):

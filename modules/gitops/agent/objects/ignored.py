@@ -1,4 +1,7 @@
-"""Fields that a project leaves to other writers, as if Git did not have them."""
+"""
+Removal of fields that a project leaves to other writers, as if Git did not contain
+them.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 #: Maximum number of documents of a source, including empty ones: twice as many as the
-#: largest users have (Config Sync is tested with 5,000).
+#: largest sources need (Config Sync is tested with 5,000).
 MAX_DOCUMENTS = 10_000
 
 #: Maximum number of values of all objects of a source together, with aliases expanded:
@@ -37,8 +37,8 @@ MAX_DOCUMENTS = 10_000
 #: megabytes.
 MAX_VALUES = 1_000_000
 
-#: Maximum characters of all texts, with aliases expanded: the applied objects are no
-#: larger.
+#: Maximum characters of all texts, with aliases expanded: applied objects are not
+#: larger than these texts.
 MAX_CHARACTERS = 64 * 1024**2
 
 #: Maximum number of reported problems of one source; the first ones show the cause.
@@ -59,7 +59,8 @@ _OF_THE_SERVER = (
 
 _API_VERSION = re.compile(r"(?:[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[a-z0-9]{1,63}")
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
-#: Rule of the API server for a valid path segment, for names of every kind.
+#: Explanation of the API server's rule for a valid path segment, which applies to names
+#: of every kind.
 _NAME_HINT = "up to 253 ASCII characters other than spaces, / and %"
 _NAME = re.compile(r"[!-$&-.0-~]{1,253}")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -250,7 +251,7 @@ class _Reader:
             self._problems.append(SourceProblem(origin, message))
 
     def take(self, document: TextDocument, path: str) -> None:
-        """Record every object of a document."""
+        """Record each object in a document."""
         origin = Origin(path, document.line)
         for value in _flattened(document.value):
             # The document contains only comments, or ``null`` from a template that
@@ -302,8 +303,8 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
         )
     of_secret = (value.get("apiVersion"), value.get("kind")) == ("v1", "Secret")
     if _is_encrypted(value) and not of_secret:
-        # Messages do not mask other kinds, and a kind of another group may also be
-        # named Secret.
+        # Do not show the value, because messages mask only Secrets, and a kind of
+        # another group may also be named Secret.
         raise ValueError(
             "this is encrypted with SOPS, but is not a Secret: agentk decrypts only "
             "Secrets, and only their data and stringData may be encrypted "
@@ -360,7 +361,8 @@ def _text(
 
 def _check_texts(found: Any, what: str) -> None:
     """
-    Check that labels or annotations are text: a number is the most common mistake.
+    Check that labels or annotations are text, because a number is the most common
+    mistake.
     """
     if found is None:
         return

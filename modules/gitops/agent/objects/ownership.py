@@ -11,9 +11,9 @@ __all__ = ["FIELD_MANAGER", "taken_over"]
 #: Name under which the API server records the fields that agentk sets.
 FIELD_MANAGER = "agentk"
 
-#: Managers of fields that a user or a pipeline applied from files.  Fields that users
-#: set by hand (``kubectl-edit``, ``kubectl-patch``) and fields of controllers keep
-#: their managers.
+#: Field managers of users and pipelines that apply objects from files.  Fields that
+#: users set by hand (``kubectl-edit``, ``kubectl-patch``) and fields of controllers
+#: keep their managers.
 _FROM_FILES = frozenset(
     (
         *("before-first-apply", "kubectl", "kubectl-client-side-apply"),
@@ -29,9 +29,10 @@ def taken_over(
     Return ``managedFields`` in which *manager* owns the fields that were applied from
     files before.
 
-    Then the first apply of *manager* removes fields that Git does not have, as kubectl
-    does by its annotation. Return None if no such fields exist, or if *manager* has
-    already applied the object. Source: client-go, util/csaupgrade.
+    As a result, the first apply of *manager* removes fields that Git does not contain,
+    as kubectl does with the help of its annotation. Return None if no such fields
+    exist, or if *manager* has already applied the object. Source: client-go,
+    util/csaupgrade.
     """
     entries: list[dict[str, Any]] = list(metadata.get("managedFields") or ())
     others: list[dict[str, Any]] = []
@@ -53,11 +54,13 @@ def taken_over(
 
 
 def _unite(found: dict[str, Any], other: Mapping[str, Any]) -> None:
-    """Add the fields of *other*; an empty object means the field itself."""
+    """
+    Add the fields of *other* to *found*; an empty object stands for the field itself.
+    """
     for name, inner in other.items():
         known = found.get(name)
         if isinstance(known, dict) and known and isinstance(inner, dict):
             _unite(known, inner)
         elif inner or known is None:
-            # Copy it, because further fields may be added.
+            # Copy the value, because further fields may be added to it.
             found[name] = deepcopy(inner or {})

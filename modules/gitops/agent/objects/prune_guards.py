@@ -1,8 +1,8 @@
 """
 Prune guards, which prevent deletes: a mistake in Git must not empty a cluster.
 
-A prune guard prevents deletes only, never applying, and names the objects. Every delete
-must pass all prune guards, for any purpose.
+A prune guard prevents only deletes, and never prevents applying; its text names the
+objects. Every delete must pass all prune guards, whatever its purpose.
 """
 
 from __future__ import annotations
@@ -43,24 +43,25 @@ OWNER = "config.k8s.io/owning-inventory"
 CLAIMED_BY = "txkas/claimed-by"
 
 #: Annotation of an object without an inventory: the inventory that released the object
-#: for another agent, and takes it back at once if the manifest returns.  Clients that
-#: may write this annotation may also write `OWNER`.
+#: for another agent, and takes the object back at once if the manifest returns.
+#: Clients that may write this annotation may also write `OWNER`.
 GIVEN_BY = "txkas/given-by"
 
-#: Statuses that are unrelated to the object: the API server is unavailable.
+#: Statuses of errors that are unrelated to the object: the API server is unavailable.
 AWAY = frozenset(
     {Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED}
 )
 
-#: Statuses that are unrelated to the manifest: `AWAY`, or the API server or a webhook
-#: failed for this object.  Other objects are not affected.
+#: Statuses of errors that are unrelated to the manifest: `AWAY`, or the API server or a
+#: webhook failed for this object.  Other objects are not affected.
 UNDECIDED = AWAY | {Status.INTERNAL}
 
 #: Number of deletes to which the limit by share does not apply, because small sources
 #: change a lot.  The documentation of ``prune_limits`` mentions it.
 FEW = 3
 
-#: Maximum number of foreign objects that a message names; the rest is counted.
+#: Maximum number of foreign objects that a message names; further objects are only
+#: counted.
 NAMED = 5
 
 #: Maximum number of objects of one kind that are examined; if more exist, an operator
@@ -111,14 +112,16 @@ _MEASURED = frozenset(
 
 
 def owner_of(live: KubernetesObject) -> str:
-    """Return the inventory that owns an object; empty without an owner."""
+    """Return the inventory that owns an object; empty if the object has no owner."""
     annotations = live["metadata"].get("annotations") or {}
     owner: str = annotations.get(OWNER, "")
     return owner
 
 
 def claimed_by(live: KubernetesObject) -> str:
-    """Return the inventory that claims an object; empty without a claim."""
+    """
+    Return the inventory that claims an object; empty if the object is not claimed.
+    """
     annotations = live["metadata"].get("annotations") or {}
     claimed: str = annotations.get(CLAIMED_BY, "")
     return claimed
@@ -137,8 +140,8 @@ def was_given(live: KubernetesObject, claimed: str, inventory_id: str) -> bool:
     """
     Return whether another inventory released an object for this one.
 
-    No inventory owns the object until this inventory takes it, so this inventory
-    deletes the object if Git does not contain it any more.
+    No inventory owns the object until this inventory takes it, so this inventory must
+    delete the object if Git does not contain the object any more.
 
     :param claimed: the inventory that owned the object when this inventory claimed it.
     """
@@ -152,8 +155,8 @@ def was_given(live: KubernetesObject, claimed: str, inventory_id: str) -> bool:
 
 def engine_of(live: KubernetesObject) -> str:
     """
-    Return the other engine that applies an object, and its source; empty if none is
-    known.
+    Return the name of the other engine that applies an object, with the source of the
+    object there; empty if none is known.
 
     Sources: Flux, kustomize-controller and helm-controller; Argo CD, resource tracking.
     """
@@ -170,7 +173,10 @@ def engine_of(live: KubernetesObject) -> str:
 
 
 def is_kept(live: KubernetesObject) -> str:
-    """Return the annotation that keeps a live object; empty if it has none."""
+    """
+    Return the annotation that keeps a live object; empty if the object has no such
+    annotation.
+    """
     metadata = live.get("metadata", {})
     for said in (metadata.get("annotations") or {}, metadata.get("labels") or {}):
         for name, values in _KEEP.items():
@@ -188,7 +194,7 @@ async def groups_elsewhere(client: IKubernetesClient) -> dict[str, bool]:
 
     Objects of an unavailable server may still exist.
 
-    :raises CallError: if the API server does not list them.
+    :raises CallError: if the API server does not list the groups.
     """
     try:
         services = await client.resource("apiregistration.k8s.io/v1", "APIService")
@@ -218,7 +224,7 @@ async def kinds_defined(
     Return the groups and kinds that have a CustomResourceDefinition, served or not.
 
     :param groups: the groups to look for.
-    :raises CallError: if the API server does not list them.
+    :raises CallError: if the API server does not list the definitions.
     """
     try:
         resource = await client.resource(
@@ -249,7 +255,8 @@ async def kinds_defined(
 
 def guard_of_set(deletes: int, before: int, wanted: int, limits: PruneLimits) -> str:
     """
-    Return why a source must not delete this number of objects; empty if it may.
+    Return why a source must not delete this number of objects; empty if the source may
+    delete them.
 
     :param before: the number of objects of the source in the cluster.
     :param wanted: the number of its objects in Git now.
@@ -278,9 +285,9 @@ async def guard_of_object(
     Return why an object must not be deleted because other objects would be deleted with
     it.
 
-    :param owner: the inventory that deletes it.
-    :param going: whether an object of this inventory is deleted by itself anyway.
-    :returns: empty if it may be deleted.
+    :param owner: the inventory that deletes the object.
+    :param going: returns whether the plan deletes an object of this inventory anyway.
+    :returns: the reason; empty if the object may be deleted.
     :raises CallError: if the API server is unavailable.
     """
     made = definition_of(live)
@@ -313,7 +320,8 @@ async def _instances(
             return _named("objects of this kind would be deleted, too", staying)
     conditions = (live.get("status") or {}).get("conditions") or ()
     if any(one.get("type") == "Established" for one in conditions):
-        # Objects may exist in versions that are no longer served.
+        # A kind that is not served may still have objects, in versions that are no
+        # longer served.
         return "cannot tell whether objects of this kind exist: it is not served"
     return ""
 
@@ -327,7 +335,7 @@ async def _content(
     resources = await client.resources()
     groups = {one.group for one in resources} | _MEASURED
     elsewhere = await groups_elsewhere(client)
-    # An available server that shows no kind, as some do, has no objects.
+    # An available server that lists no kinds, as some servers do, has no objects.
     if away := {group for group, there in elsewhere.items() if not there} - groups:
         names = ", ".join(sorted(away)[:NAMED])
         return (
@@ -340,14 +348,15 @@ async def _content(
         kind = (resource.group, resource.kind)
         listed = resource.namespaced and {"list", "delete"} <= resource.verbs
         if listed and kind not in _USUAL_KINDS:
-            # The first of several served versions is enough.
+            # Of several served versions, only the first one is needed.
             kinds.setdefault(kind, resource)
 
     async def staying(resource: KubernetesResource) -> list[ObjectKey]:
         found: list[ObjectKey] = []
         async for key, one in _listed(client, resource, namespace):
             owners = one["metadata"].get("ownerReferences") or ()
-            # The owner in this Namespace decides about its dependent objects.
+            # If the object's owner is in this Namespace, the check of the owner also
+            # covers the object.
             owned = owners and all(_kind_of(each) in inside for each in owners)
             usual = (key.group, key.kind, key.name) in _USUAL
             if not (usual or owned or _goes(key, one, owner, going)):
@@ -370,7 +379,10 @@ def _goes(
     owner: str,
     going: Callable[[ObjectKey], bool],
 ) -> bool:
-    """Return whether an object is deleted by itself, or is already being deleted."""
+    """
+    Return whether the plan deletes an object anyway, or the object is already being
+    deleted.
+    """
     if one["metadata"].get("deletionTimestamp"):
         return True
     return going(key) and owner_of(one) == owner

@@ -1,6 +1,4 @@
-"""
-Explanations of conflicts: the owners of fields that the API server refuses to change.
-"""
+"""Explanations of conflicts about fields: which managers own them, and since when."""
 
 from __future__ import annotations
 
@@ -22,7 +20,8 @@ async def since_when(
     client: IKubernetesClient, manifest: Manifest, refused: CallError
 ) -> str:
     """
-    Return when other managers wrote the fields in conflict, and the remedy.
+    Return a text about a conflict: when other managers wrote the fields, and the
+    remedy.
 
     :returns: empty if *refused* is not a conflict about fields.
     :raises CallError: if the object cannot be read.

@@ -4,8 +4,8 @@ Order in which objects are applied.
 An object needs its Namespace and the CustomResourceDefinition of its kind, if the
 source contains them, and the objects that its ``depends-on`` annotation names; it comes
 after all objects of a lower wave.  Webhooks and aggregated APIs, which the API server
-calls on each request, come last in their wave: applied earlier, they could refuse the
-objects of their own service.
+calls on each request, come last in their wave: if they were applied earlier, they could
+refuse the objects of their own service.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from modules.gitops.agent.objects.manifests import (
 
 __all__ = ["DEPENDS_ON", "WAVE", "Order", "order_of"]
 
-#: Source: kubernetes-sigs/cli-utils, pkg/object/dependson.
+#: Annotation with the objects that an object depends on.  Source:
+#: kubernetes-sigs/cli-utils, pkg/object/dependson.
 DEPENDS_ON = "config.kubernetes.io/depends-on"
 
-#: Source: Argo CD, docs/user-guide/sync-waves.
+#: Annotation with the wave of an object.  Source: Argo CD, docs/user-guide/sync-waves.
 WAVE = "argocd.argoproj.io/sync-wave"
 
 #: Maximum number of references of one object: a larger number is a mistake, and each
 #: reference is looked up.
 MAX_REFERENCES = 100
 
-#: Maximum number of reported problems of one source, and of named objects of a circle:
-#: a file of a few hundred kilobytes can cause a million.
+#: Maximum number of reported problems of one source, and maximum number of named
+#: objects of a circle: a file of a few hundred kilobytes can cause a million.
 MAX_PROBLEMS, MAX_CIRCLE = 100, 20
 
 _NAMESPACE = ("", "Namespace")
@@ -49,7 +50,7 @@ _LATE = frozenset(
     }
 )
 
-#: Wave, and whether the object comes after all others of the wave.
+#: Wave of an object, and whether the object comes after all other objects of the wave.
 _Stage = tuple[int, bool]
 
 
@@ -95,11 +96,11 @@ class _Ordering:
         self._needs: dict[ObjectKey, set[ObjectKey]] = {
             key: set() for key in self._manifests
         }
-        #: Objects that another object names and waits for.
+        #: Objects that other objects name in ``depends-on``, and wait for.
         self._named: set[ObjectKey] = set()
 
     def order(self) -> Order:
-        """Return the order, or its problems."""
+        """Return the order of the objects, or the problems that prevent an order."""
         waves = {key: self._wave(manifest) for key, manifest in self._manifests.items()}
         definitions = {
             (found.group, found.kind): key
@@ -183,8 +184,9 @@ class _Ordering:
             key: (wave, (key.group, key.kind) in _LATE and key not in needed)
             for key, wave in waves.items()
         }
-        # A Namespace exists before the first object in it, regardless of its own wave.
-        # Objects that are needed by annotation must have a suitable wave of their own.
+        # A Namespace exists before the first object in it, regardless of the wave in
+        # its own annotation. Objects that are needed by annotation must have a suitable
+        # wave of their own.
         for key, needs in implied.items():
             for one in needs:
                 stages[one] = min(stages[one], (stages[key][0], False))
@@ -225,8 +227,8 @@ class _Ordering:
     ) -> set[ObjectKey]:
         last = max(waves.values(), default=0)
         earlier = {key for key, wave in waves.items() if wave < last}
-        # Definitions that other objects of the source need; agentk does not wait for an
-        # unused definition.
+        # Include only the definitions that other objects of the source need; agentk
+        # does not wait for an unused definition.
         needed = {one for needs in self._needs.values() for one in needs}
         return self._named | earlier | (needed & set(definitions))
 

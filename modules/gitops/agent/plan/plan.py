@@ -56,7 +56,8 @@ __all__ = [
 ]
 
 
-#: Maximum characters of the id of an inventory: the limit for the name of a ConfigMap.
+#: Maximum characters of the id of an inventory, because a ConfigMap's name cannot be
+#: longer.
 MAX_OWNER = 253
 
 
@@ -72,7 +73,7 @@ FOLDER_GONE = (
 
 
 class Verb(Enum):
-    """Kinds of changes to an object."""
+    """Kind of change to an object."""
 
     CREATE = "create"
     #: The object exists and the source owns it; the API server determines whether it
@@ -100,11 +101,13 @@ class Action:
     """
     Change of one object.
 
-    :ivar live: for an object that was removed from Git, its state when the plan was
-        made.
+    :ivar live: for an object that was removed from Git, its live state when the plan
+        was made.
     :ivar seen: for an object in Git, its live state; None if it does not exist.
-    :ivar held: the limit of the source that keeps the object.
-    :ivar claims: for an object of another inventory, that inventory.
+    :ivar held: the limit of the source that prevents the delete; empty if the delete is
+        not held.
+    :ivar claims: for an object that belongs to another inventory and is claimed, the id
+        of that inventory; otherwise empty.
     :ivar takes: whether this source becomes the owner of an object that another
         inventory owned, so that another agent may take it, too, or delete it.
     :ivar gives: for a detached object, whether another agent will take it.
@@ -123,7 +126,7 @@ class Action:
 
     @property
     def uid(self) -> str:
-        """Uid of the live object; empty if it did not exist."""
+        """Uid of the live object; empty if the object did not exist."""
         if self.seen is not None:
             return self.seen.uid
         return self.live["metadata"].get("uid", "") if self.live is not None else ""
@@ -134,7 +137,7 @@ class Plan:
     """
     Changes of a source's objects.
 
-    :ivar inventory: its state when the plan was made.
+    :ivar inventory: the inventory when the plan was made.
     :ivar wanted: the objects in Git, by key.
     :ivar leaving: objects of the inventory that Git does not contain.
     :ivar order: the order of *wanted*.
@@ -160,11 +163,12 @@ class SourceSettings:
     """
     Settings of the agent's configuration for applying a source.
 
-    :ivar inventory_id: the inventory of the source, and the mark of its objects.
+    :ivar inventory_id: the id of the source's inventory, which is also the mark of its
+        objects.
     :ivar default_namespace: the Namespace of objects that do not name one.
     :ivar force: whether to take fields from any other manager.
-    :ivar reconcile_timeout: seconds until an awaited object must be current; 0 to not
-        wait.
+    :ivar reconcile_timeout: seconds until an object that agentk waits for must be
+        current; 0 to not wait.
     :ivar awaits_all: whether all objects must become current, because other sources
         wait for them; otherwise only objects that other objects of the source wait for.
     :ivar source: see `Inventory`.
@@ -172,8 +176,8 @@ class SourceSettings:
         applied them, if Git still contains them.
     :ivar only_reports: whether changes by other clients stay.
     :ivar repairs: whether every change in this plan reverts a change by other clients.
-    :ivar prune_timeout: seconds until a deleted object must be gone; the objects that
-        it needs stay until then; 0 to not wait.
+    :ivar prune_timeout: seconds until a deleted object must be gone; until then, agentk
+        does not delete the objects that it needs; 0 to not wait.
     :ivar only_keeps: whether no object is created or taken; see `FOLDER_GONE`.
     :ivar siblings: the other sources of this agent, by the ids of their inventories.
     """
@@ -201,7 +205,7 @@ Given = Callable[[ObjectKey, str], Awaitable[bool]]
 
 
 #: Verbs after which this source no longer owns an object, unless another project or
-#: agent has the object in Git and takes it.
+#: agent that has the object in Git takes it.
 _LETS_GO = (Verb.PRUNE, Verb.DETACH)
 
 
@@ -226,9 +230,9 @@ async def make_plan(  # noqa: PLR0913 - split with the project
 
     :param order: the order of the objects of *resolved*, without problems.
     :param stays: returns why an object that was removed from Git stays for another
-        source; empty if it need not.
-    :param given: returns whether the source whose inventory has an object has given it
-        up.
+        source; empty if the object need not stay.
+    :param given: returns whether another source has given up an object that is in its
+        inventory.
     :param claims: returns the objects that other agents have in Git.
     :raises CallError: if the API server is unavailable.
     """
@@ -281,7 +285,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         else one
         for one in leaving
     ]
-    # Objects that agentk would never delete do not lower the share of deletes.
+    # Objects that agentk would never delete must not lower the share of the deletes.
     never = {one.key for one in leaving if one.verb is Verb.DETACH} | {
         one.key
         for one in wanted
@@ -319,7 +323,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         {one.key: one for one in leaving},
         order,
         _leaving_order(leaving),
-        # Without pruning, an approval is never needed.
+        # If the source does not prune, no approval is needed.
         tuple(kept) if settings.prune else (),
     )
 
@@ -359,7 +363,8 @@ async def _listed(
     """
     Return the live state of many objects, with few requests.
 
-    Namespaces that may be new come first: a missing Namespace contains no objects.
+    Namespaces that may be new are requested first, because a missing Namespace contains
+    no objects.
     """
 
     def known(
@@ -418,8 +423,8 @@ def _wanting(
             return Action(Verb.CREATE, key, "", manifest)
         owner = seen.owner
         if seen.is_bookkeeping:
-            # Without this refusal, every author in Git could decide in place of an
-            # operator.
+            # Do not apply the object: otherwise every author in Git could decide in
+            # place of an operator.
             why = (
                 "agentk itself writes it: it is an inventory, or contains earlier "
                 "states of objects"
@@ -448,7 +453,8 @@ def _wanting(
             why = "it was given to another agent, which has not taken it"
             return Action(Verb.APPLY, key, why, manifest, seen=seen, takes=True)
         if seen.engine:
-            # Without this refusal, each engine would revert the changes of the other.
+            # Do not apply the object: otherwise each engine would revert the changes of
+            # the other.
             why = f"{seen.engine} applies it; remove it there first"
             return Action(Verb.REFUSE, key, why, manifest)
         adopts = settings.policy == "adopt_all" or (
@@ -474,8 +480,9 @@ def _wanting(
                 f"project {sibling} of this agent has it: remove its manifest from "
                 "one of the two projects"
             )
-        # Another agent that prunes the object sees that it is wanted here.  This
-        # includes an agent for which the object was released and that has not taken it.
+        # Claim the object, so that another agent that prunes it sees that this source
+        # needs it.  The object may also have been released for the other agent, which
+        # has not taken it.
         former = owner or (seen.given_by if seen.claimed_by else "")
         claims = _claimable(former)
         return Action(Verb.REFUSE, key, why, manifest, seen=seen, claims=claims)
@@ -581,8 +588,8 @@ def _held(
     going = {one.key for one in leaving if one.verb is Verb.PRUNE}
     held = {key: entries[key].held for key in going if entries[key].held}
     others = [key for key in going if not entries[key].held]
-    # Objects that no longer exist, or never existed, do not lower a share either; an
-    # object that agentk cannot see may never have existed.
+    # Objects that no longer exist, or never existed, must not lower the share either;
+    # an object that agentk cannot see may never have existed.
     gone = {one.key for one in leaving if one.verb is Verb.FORGET or one.live is None}
     gone = gone.union(never)
     count = sum(not one.held and key not in gone for key, one in entries.items())
@@ -652,8 +659,8 @@ def _order_of_some(manifests: Collection[Manifest]) -> Order:
 
 def _plain(manifest: Manifest) -> Manifest:
     """
-    Return a manifest without annotations, which needs only its Namespace and its
-    definition.
+    Return a manifest without annotations, so that it depends only on its Namespace and
+    its definition.
     """
     metadata = {**manifest.object["metadata"], "annotations": None}
     return attrs.evolve(manifest, object={**manifest.object, "metadata": metadata})

@@ -2,8 +2,8 @@
 Objects that can be changed only by deleting and creating them again.
 
 An object has changed immutable fields if the API server refuses the change and would
-accept the same object as a new one.  agentk does not examine the text of the refusal:
-it differs for each kind, and other errors have similar texts.
+accept the same object as a new one. agentk does not examine the text of the refusal,
+because the text differs for each kind, and other errors have similar texts.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ async def why_not_recreated(
     field_manager: str,
 ) -> str | None:
     """
-    Return why agentk does not recreate an object that it cannot change; empty if it
-    may.
+    Return why agentk does not recreate an object that it cannot change; an empty text
+    if agentk may recreate it.
 
     :param wanted: the object that agentk sent.
     :param refused: the refusal of the change.
@@ -106,7 +106,7 @@ async def why_not_recreated(
 
 
 def restorable(live: KubernetesObject) -> KubernetesObject:
-    """Return a live object in a form in which it can be created again."""
+    """Return a copy of a live object that can be created again."""
     found: dict[str, Any] = deepcopy(live)
     found.pop("status", None)
     metadata = found["metadata"]

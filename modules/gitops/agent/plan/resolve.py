@@ -1,4 +1,4 @@
-"""Scopes of objects: whether their kind is namespaced, and their Namespace."""
+"""Scope of objects: whether their kind is namespaced, and their Namespace."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ async def resolve(
     client: IKubernetesClient, manifests: Iterable[Manifest], default_namespace: str
 ) -> Resolved:
     """
-    See `Resolved`.
+    Determine the names that objects have in the cluster.
 
     :raises CallError: if the API server cannot list its kinds now.
     """
-    # GitLab's agent let users supply their own inventory, which could change the owner
-    # of objects here.  A Secret with agentk's label could give orders after its owner
+    # Remove objects that look like agentk's own records.  GitLab's agent let users
+    # supply their own inventory, which could change the owner of objects in this
+    # inventory.  A Secret with agentk's label could give orders after its owner
     # annotation is removed.
     manifests = tuple(
         one

@@ -39,14 +39,15 @@ class ProjectContext:
     :ivar service: client of kas' service that sends files.
     :ivar random: returns a number between 0 and 1.
     :ivar now: returns the time in seconds since 1970.
-    :ivar programs: process commits that are applied; *preview_programs* process others.
+    :ivar programs: the programs for commits that are applied; *preview_programs* are
+        for commits that are only previewed.
     :ivar inventories: the Namespace of all inventories; empty for agentk's own.
     :ivar watches: the watches on the kinds of all projects.
     :ivar writes: the recent writes of clients of kas.
     :ivar audit_log: the audit log of the API server; None if agentk cannot read it.
     :ivar drifted: called with the name of a project and its drift.
-    :ivar pruned: called for each prune with project, commit, object, and the approving
-        users.
+    :ivar pruned: called for each prune with the project, the commit, the object, and
+        the users who approved the prune.
     """
 
     api: IAgentModuleApi

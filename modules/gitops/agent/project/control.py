@@ -1,4 +1,4 @@
-"""agentk's responses to users and other systems that query its projects."""
+"""agentk's responses to requests about its projects, from users and other systems."""
 
 from __future__ import annotations
 
@@ -47,38 +47,39 @@ _STATES = {
 #: Maximum number of objects in one response.
 MAX_OBJECTS = 5000
 
-#: Maximum bytes of objects in one response, and number of bytes after which their
-#: fields are only counted: a message has at most 4 MiB, and other data needs some of
-#: them.
+#: Maximum bytes of objects in one response, and number of bytes after which the fields
+#: of objects are only counted.  A message may be at most 4 MiB long, including other
+#: data.
 MAX_BYTES, MAX_FIELD_BYTES = 3 * 1024**2, 2 * 1024**2
 
 #: Bytes reserved for problems and all other data except objects.
 SPARE_BYTES = 768 * 1024
 
-#: Maximum bytes of the problems of all projects in a response; beyond it each project
-#: has a single line of at most this number of characters.
+#: Maximum bytes of the problems of all projects in a response.  If the problems are
+#: longer, the response contains a single line for each project, with at most this
+#: number of characters.
 MAX_WRONG_BYTES, SHORT_PROBLEM = 512 * 1024, 200
 
 #: Maximum number of drifts in one response.
 MAX_DRIFTS = 1000
 
-#: Maximum number of simultaneous previews of an agent: each holds a commit in memory,
-#: and sends up to three requests for each object to the API server.
+#: Maximum number of previews that an agent makes at the same time.  Each preview holds
+#: a commit in memory, and sends up to three requests for each object to the API server.
 MAX_PREVIEWS = 2
 
-#: Maximum number of previews of merge requests among them: an author who pushes charts
-#: that loop cannot keep operators from previews.
+#: Maximum number of these previews that may be for merge requests, so that an author
+#: who pushes charts that loop cannot keep operators from previews.
 MAX_MERGE_REQUESTS = 1
 
-#: Maximum seconds for the health of all objects of other engines: kas waits ten for a
-#: response.
+#: Maximum seconds for the health of all objects of other engines: kas waits ten seconds
+#: for a response.
 HEALTH_SECONDS = 5.0
 
-#: Maximum characters of a reason, and of a line about a problem: API servers are
-#: verbose.
+#: Maximum characters of a reason, and of a line about a problem, because API servers
+#: are verbose.
 MAX_REASON, MAX_PROBLEM = 300, 1000
 
-#: Maximum characters of the name of the user who approves.
+#: Maximum characters of the name of the user who approves deletes.
 MAX_OPERATOR = 200
 
 #: Maximum characters of a commit's id, which may be arbitrary text from a user.
@@ -96,7 +97,7 @@ _USUAL = frozenset((Effect.NONE, Outcome.UNCHANGED))
 
 class _Room:
     """
-    Space for objects in one response.
+    Counter of the remaining space for objects in one response.
 
     :param used: bytes that other data uses.
     """
@@ -107,7 +108,7 @@ class _Room:
     def some(
         self, found: Iterable[Any], made: Callable[[Any], Any], most: int
     ) -> Iterator[Any]:
-        """Yield messages while space remains, at most *most*."""
+        """Yield messages while space remains, but at most *most* messages."""
         for one in islice(found, most):
             message = made(one)
             if self._left < MAX_BYTES - MAX_FIELD_BYTES and hasattr(message, "fields"):
@@ -132,8 +133,8 @@ def _weighed(
     made: Callable[[_Found], Any],
 ) -> list[Any]:
     """
-    Return messages in the order of their names; only the most important ones if space
-    is short.
+    Return messages in the order of their names; if space is short, return only the most
+    important messages.
     """
     found = sorted(found, key=lambda one: (what(one) not in _BAD, what(one) in _USUAL))
     return sorted(room.some(found, made, MAX_OBJECTS), key=_name)
@@ -150,8 +151,8 @@ class Control:
     Implementation of `GitopsControl`.
 
     :param projects: the active projects, by id.
-    :param refused: returns why the configuration in Git is not in effect; empty if it
-        is.
+    :param refused: returns why the configuration in Git is not in effect; empty if the
+        configuration is in effect.
     :param seconds: returns the time of the reactor's clock.
     :param notices: returns lines for a project's status that are not failures.
     """
@@ -256,7 +257,7 @@ class Control:
         )
 
     async def undo(self, request: pb.UndoRequest, call: Any) -> pb.UndoResponse:
-        """Apply an earlier commit, and stay there."""
+        """Apply an earlier commit, and keep the project at that commit."""
         project = self._project(request.project)
         return pb.UndoResponse(commit=await project.operations.undo(request.commit))
 
@@ -346,8 +347,8 @@ class Control:
         """
         Return the project with a name.
 
-        The name of its repository is accepted if the agent has only one project with
-        it.
+        The name of its repository is also accepted if the agent has only one project
+        with that repository.
 
         :raises CallError: NOT_FOUND if no such project exists.
         """

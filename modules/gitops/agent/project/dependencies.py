@@ -40,7 +40,7 @@ class Dependencies:
     _projects: Mapping[str, _Project]
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Return those of *names* that are unknown, or whose project is not current."""
+        """Return the *names* that are unknown, or whose projects are not current."""
         found = ((name, self._projects.get(name)) for name in names)
         return [name for name, one in found if one is None or not one.status.is_current]
 

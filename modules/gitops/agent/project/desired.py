@@ -23,8 +23,8 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["MAX_PAST", "DesiredCommits", "UnreadablePin"]
 
-#: Maximum number of commits that a project remembers: other projects of its branch are
-#: not further behind.
+#: Maximum number of commits that a project remembers: other projects that follow the
+#: same branch are not further behind.
 MAX_PAST = 100
 
 
@@ -34,7 +34,8 @@ class UnreadablePin(CallError):
 
 class DesiredCommits:
     """
-    Newest commit of a project, and the commit to which operators pinned it.
+    Record of the newest commit of a project, and of the commit that operators pinned
+    the project to.
 
     :param commits: sends commits to `accept` and `refuse`.
     :param changed: called when `contains` may return other results.
@@ -42,10 +43,10 @@ class DesiredCommits:
     :ivar snapshot: the newest commit that can be applied; None before the first one.
     :ivar source: the content of *snapshot*.
     :ivar absent: a newer commit without the project's folder, see `Commits.absent`.
-    :ivar pinned: the commit that *orders* pin, with its content; None without such an
-        order, or until it was read.
-    :ivar refused: the newest commit, if it cannot be used, and the reasons; the commit
-        before it remains in effect.
+    :ivar pinned: the commit that *orders* pin, with its content; None if no commit is
+        pinned, or if the pinned commit has not been read yet.
+    :ivar refused: the newest commit and the reasons, if that commit cannot be used; the
+        previous commit then remains in effect.
     :ivar known_since: the time when `known_commit` became known.
     """
 
@@ -73,14 +74,16 @@ class DesiredCommits:
         self._orders_read = False
         #: Commits that were read before the current one.
         self._past: deque[str] = deque(maxlen=MAX_PAST)
-        #: Commit that was last read because an order pinned it.
+        #: Content of the commit that was last read because an order pinned it.
         self._last_pinned: tuple[Snapshot, Source] | None = None
         #: Predicates to which `contains` delegates.
         self._named: list[Callable[[ObjectKey], bool]] = []
 
     @property
     def repository(self) -> str:
-        """Repository of the project's files; empty if it is not known yet."""
+        """
+        Repository of the project's files; empty if the repository is not known yet.
+        """
         return self.snapshot.project if self.snapshot is not None else ""
 
     @property
@@ -139,13 +142,13 @@ class DesiredCommits:
         """Return whether the newest commit, or the pinned one, contains an object."""
         return any(named(key) for named in self._named)
 
-    # New commits and orders.
+    # Methods that process new commits and orders.
 
     def note_absent(self) -> bool:
         """
         Note whether the newest commit lacks the project's folder.
 
-        :returns: whether this changed.
+        :returns: whether the result differs from the last call.
         """
         found = self._commits.absent
         if found is self.absent:
@@ -176,10 +179,10 @@ class DesiredCommits:
         self, orders: Orders, snapshot: Snapshot, source: Source | None
     ) -> None:
         """
-        Accept the orders, and read the commit that they pin.
+        Record the operators' orders, and read the commit that they pin.
 
-        :param snapshot: the newest commit; *source* is its content, or None if it was
-            not read.
+        :param snapshot: the newest commit; *source* is its content, or None if the
+            commit was not read.
         :raises UnreadablePin: if the pinned commit cannot be read now.
         """
         self.orders = orders
@@ -205,8 +208,8 @@ class DesiredCommits:
         removed it from the history.  If kas or the Git server is unavailable, a commit
         that was read for an earlier order remains valid.
 
-        :raises UnreadablePin: if it cannot be read, or is not in the history of the
-            ref.
+        :raises UnreadablePin: if the commit cannot be read, or is not in the history of
+            the ref.
         """
         try:
             found = await self._commits.of_history(commit)

@@ -25,7 +25,7 @@ __all__ = [
 #: Maximum number of kinds without a watch that the status names.
 MAX_KINDS = 5
 
-#: Maximum number of objects in deletion whose reasons the status shows.
+#: Maximum number of objects in deletion whose reason the status shows.
 MAX_STAYING = 5
 
 
@@ -44,7 +44,7 @@ def how_to_release(agent: str, project: str, report: Report) -> str:
 
 def why_nothing_was_done(error: CallError, namespace: str) -> str:
     """
-    Return the reason why a pass ended early.
+    Return the text for operators about a pass that ended early because of *error*.
 
     :param namespace: the Namespace of the inventory; empty if it is unknown.
     """
@@ -76,7 +76,8 @@ def no_object(key: ObjectKey, known: Collection[ObjectKey]) -> str:
     """Return an error for an unknown *key*, with similar objects of the project."""
     text = f"the project has no object {_argument(key)}"
     wanted = key.kind.lower(), key.name
-    # Users often omit the group or Namespace, and kubectl ignores the case of a kind.
+    # Look for similar keys: users often omit the group or Namespace, and kubectl
+    # ignores the case of a kind.
     near = sorted(one for one in known if (one.kind.lower(), one.name) == wanted)
     if near:
         return f"{text}; it has {', '.join(map(_argument, near[:MAX_KINDS]))}"

@@ -26,7 +26,7 @@ REPORT_PAUSE = 30.0
 #: Timeout of one report, in seconds.
 REPORT_SECONDS = 10.0
 
-#: Maximum number of projects of one report, and maximum characters of a problem.
+#: Maximum number of projects in one report, and maximum characters of a problem.
 MAX_FAILING, MAX_PROBLEM = 20, 300
 
 
@@ -71,7 +71,8 @@ class FailingReports:
         try:
             await self._kas.call("ReportFailing", request, timeout=REPORT_SECONDS)
         except CallError as error:
-            # The next report repeats it; an older kas does not have the method.
+            # The next report contains the same projects.  An older kas does not have
+            # the method.
             self._log.debug("kas did not accept a report: {why}", why=error.message)
         else:
             self._known = bool(failing)

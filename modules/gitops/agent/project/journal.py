@@ -1,4 +1,7 @@
-"""Log of a project: each problem once, and a limited number of lines about drift."""
+"""
+Log of a project, which contains each problem once, and a limited number of lines about
+drift.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ _GOOD = (DriftState.REPAIRED, DriftState.ENDED)
 @attrs.define(eq=False)
 class Journal:
     """
-    Log of one project.
+    Writer of one project's log lines.
 
     :ivar project: the name of the project.
     :ivar problems: the reasons why the project is not current, as logged.
@@ -146,7 +149,7 @@ class Journal:
 
 
 def bounded(lines: Iterable[object]) -> list[str]:
-    """Return lines as texts that a log can show."""
+    """Return *lines* as texts that are safe and short enough for a log."""
     return [clean(str(one), MAX_LINE, " ") for one in lines]
 
 

@@ -1,10 +1,10 @@
 """
 Leftovers: objects in inventories that no project of the agent uses any more.
 
-A renamed project takes the objects that Git still contains from its former inventory.
-An object that was removed from Git earlier and waited for an approval stays in the
-former inventory, which no project processes.  agentk looks for such objects, and names
-them in its log and in the status of the project that follows the same ref.  An
+A renamed project takes over the objects of its former inventory that Git still
+contains.  An object that was removed from Git earlier and waited for an approval stays
+in the former inventory, which no project processes. agentk looks for such objects, and
+names them in its log and in the status of the project that follows the same ref.  An
 inventory without such objects is marked, so that no other agent waits for its commits.
 """
 
@@ -47,11 +47,12 @@ _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 #: between two searches.
 LOOK_FIRST, LOOK_AGAIN = 30.0, 600.0
 
-#: Maximum number of former inventories that a search reads, and of objects of each that
-#: are checked.
+#: Maximum number of former inventories that one search reads, and maximum number of
+#: objects of each inventory that the search checks.
 MAX_INVENTORIES, MAX_LOOKED = 20, 200
 
-#: Maximum number of ConfigMaps of one page, without their content, and of all pages.
+#: Number of ConfigMaps in one page, which are read without their content, and maximum
+#: number of ConfigMaps in all pages.
 PAGE, MAX_SEEN = 8, 4000
 
 #: Maximum number of objects that a line names, and maximum characters of a line.
@@ -61,7 +62,7 @@ NAMED, MAX_LINE = 5, 900
 @attrs.define(eq=False)
 class Leftovers:
     """
-    Lines about objects that former projects of this agent left in the cluster.
+    Search for objects that former projects of this agent left in the cluster.
 
     :param client: acts as agentk.
     :param projects: the active projects.
@@ -88,7 +89,7 @@ class Leftovers:
         return self._lines.get(project.desired.location, ())
 
     def changed(self) -> None:
-        """Search soon, because the configuration has other projects."""
+        """Search soon, because the projects of the configuration have changed."""
         self._due = 0.0
 
     async def run(self) -> None:
@@ -101,7 +102,7 @@ class Leftovers:
             try:
                 found = await self._look()
             except CallError as error:
-                # The projects report problems of the cluster.
+                # Do not warn: the projects report problems of the cluster.
                 self._log.debug(
                     "cannot look for former inventories: {why}", why=error.message
                 )
@@ -116,8 +117,8 @@ class Leftovers:
     @property
     def _is_complete(self) -> bool:
         """
-        Whether the inventories of all projects are known, so that the others are
-        former.
+        Whether the inventories of all projects are known, so that all other inventories
+        belong to former projects.
         """
         every = self._projects.values()
         return bool(every) and all(one.desired.inventory for one in every)
@@ -126,7 +127,7 @@ class Leftovers:
         lines: dict[Location, list[str]] = {}
         for inventory, followed in (await self._former()).items():
             store = self._store(inventory)
-            # Other users may write ConfigMaps that look like an inventory.
+            # Ignore ConfigMaps that look like an inventory: other users may write them.
             if not await store.is_of_us(inventory):
                 continue
             staying, is_empty = await self._staying(inventory, store)
@@ -139,13 +140,14 @@ class Leftovers:
 
     async def _release(self, inventory: str, store: InventoryStore) -> None:
         """
-        Mark an inventory that owns no object any more, so that no other agent waits for
-        it.
+        Mark an inventory that owns no objects any more, so that no other agent waits
+        for this inventory.
         """
         try:
             await store.release()
         except CallError as error:
-            # Other agents wait once; the next search retries.
+            # A failure is harmless: other agents wait only once, and the next search
+            # retries.
             self._log.debug(
                 "cannot release the former inventory {inventory}: {why}",
                 inventory=inventory,
@@ -184,7 +186,7 @@ class Leftovers:
         self, inventory: str, store: InventoryStore
     ) -> tuple[list[ObjectKey], bool]:
         """
-        Return the objects that a former inventory still owns, or was given.
+        Return the objects that a former inventory still owns, or that were given to it.
 
         Objects that a project has in Git are left out: the project takes them, or
         reports why not.
@@ -220,8 +222,8 @@ class Leftovers:
         """
         Remove the claim of a former inventory from an object.
 
-        Otherwise the owner would release the object when it is removed from Git, and no
-        agent would delete it.
+        Otherwise the owner would release the object when the object is removed from
+        Git, and no agent would delete the object.
 
         :raises CallError: if the API server is unavailable, or the object has changed.
         """

@@ -1,4 +1,4 @@
-"""Orders of operators to a project."""
+"""Execution of operators' orders to a project."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["ProjectOperations"]
 @attrs.frozen(eq=False)
 class ProjectOperations:
     """
-    Orders of operators to one project.
+    Executor of operators' orders to one project.
 
     :param how_to_look: returns the command that shows the status.
     """
@@ -40,7 +40,7 @@ class ProjectOperations:
         Approve the deletes that a limit holds back.
 
         :param release: the value of `Report.release`.
-        :param by: the user who approves them.
+        :param by: the user who approves the deletes.
         :raises CallError: FAILED_PRECONDITION if *release* is for other objects, or no
             delete is held.
         """
@@ -84,8 +84,8 @@ class ProjectOperations:
         """
         Request the newest commit, and apply it now.
 
-        :returns: its id.
-        :raises CallError: if kas cannot name it.
+        :returns: the id of the commit.
+        :raises CallError: if kas cannot name the commit.
         """
         commit = await self._commits.newest()
         self._passes.interrupt()
@@ -97,7 +97,7 @@ class ProjectOperations:
 
         :param keys: objects of the current commit; empty for all of them.
         :raises CallError: FAILED_PRECONDITION if the project is suspended, or no commit
-            was applied; NOT_FOUND if the commit does not contain one of them.
+            was applied; NOT_FOUND if the commit does not contain one of *keys*.
         """
         report = self._passes.report
         if report is None or self._passes.is_dry_run:
@@ -113,11 +113,11 @@ class ProjectOperations:
 
     async def undo(self, wanted: str) -> str:
         """
-        Apply an earlier commit, and stay at it until `resume`.
+        Apply an earlier commit, and stay at that commit until `resume`.
 
-        :param wanted: the first digits of its id; empty for the last other commit whose
-            objects were all applied.
-        :return: its id.
+        :param wanted: the first digits of the commit's id; empty for the last other
+            commit whose objects were all applied.
+        :return: the id of the commit.
         :raises CallError: as `suspend`; NOT_FOUND if no such commit was applied.
         """
         history = await self.history()

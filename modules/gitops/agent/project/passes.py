@@ -43,11 +43,12 @@ __all__ = ["AGAIN", "UNKNOWN", "WATCHED_AGAIN", "Passes"]
 #: Seconds before agentk retries a failed commit: minimum and maximum of the backoff.
 TRY_FIRST, TRY_MOST = 10.0, 60.0
 
-#: Minimum seconds between two passes when a wait for another agent ends.
+#: Minimum seconds between two passes that run because a wait for another agent has
+#: ended.
 LOOK_SOONEST = 1.0
 
-#: Maximum seconds until all objects are applied again, which repairs their drift:
-#: without watches, and with watches that detect drift when it happens.
+#: Maximum seconds until all objects are applied again, which repairs their drift: if
+#: agentk has no watches, and if watches detect drift when it happens.
 AGAIN, WATCHED_AGAIN = 300.0, 3600.0
 
 #: Seconds of one pause without work.
@@ -59,7 +60,7 @@ _PROPAGATION: Mapping[str, Literal["Background", "Foreground", "Orphan"]] = {
     "orphan": "Orphan",
 }
 
-#: Outcomes of objects that keep a commit from being applied as a whole.
+#: Outcomes of objects that mean that a commit was applied only in part.
 _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
 
 #: Name of the approving operator if kas did not name one.
@@ -78,8 +79,8 @@ class Passes:
     :param may_use: returns whether an inventory belongs to this project alone.
     :param ended: called after each pass that processed a commit.
     :ivar report: the result of the last commit that was processed.
-    :ivar worked_at: when agentk finished that commit, or last failed to read the
-        cluster; None if it has processed no commit.
+    :ivar worked_at: when agentk finished the last commit, or last failed to read the
+        cluster; None if agentk has not processed a commit yet.
     :ivar is_busy: whether a commit is in progress.
     :ivar awaits_dependency: whether another project has to be current first.
     :ivar pruning: the progress of deletes; None if none are in progress.
@@ -104,8 +105,8 @@ class Passes:
     reconciler: Reconciler = attrs.field(init=False)
     _steps: Interruptible = attrs.field(factory=Interruptible, init=False)
     _store: InventoryStore | None = attrs.field(default=None, init=False)
-    #: Objects whose fields an operator takes back; empty for all; None without such an
-    #: order.
+    #: Objects whose fields an operator takes back; empty for all objects; None if no
+    #: operator has given such an order.
     _repairing: frozenset[ObjectKey] | None = attrs.field(default=None, init=False)
     #: Commit that was last processed.  A newer commit may be waiting.
     _worked: str = attrs.field(default="", init=False)
@@ -130,7 +131,10 @@ class Passes:
         return self._settings.dry_run_strategy != "none"
 
     def interrupt(self) -> None:
-        """Start over with another commit, or after an operator's order."""
+        """
+        Interrupt the current pass, to start another one for a new commit or after an
+        order.
+        """
         self._steps.interrupt()
 
     def repair(self, keys: Collection[ObjectKey]) -> None:
@@ -202,7 +206,7 @@ class Passes:
                 await self._steps.run(self._rest(pause))
 
     async def _without_commit(self, backoff: Backoff) -> None:
-        """Read the orders if a commit without the project's folder has arrived."""
+        """If a commit without the project's folder has arrived, read the orders."""
         absent = self._desired.absent
         if absent is None or self._desired.knows_orders:
             await Deferred()
@@ -217,12 +221,13 @@ class Passes:
             self._journal.explain(absent.commit, [])
             backoff.reset()
 
-    # Between two passes.
+    # Methods that run between two passes.
 
     def _pause(self) -> float:
         """Return the seconds until all objects are applied again."""
         if self._settings.drift.mode != "repair":
-            # Changes by other clients stay until the next commit.
+            # Do not apply periodically: changes by other clients stay until the next
+            # commit.
             return math.inf
         if not self.is_dry_run and self._drifts.is_watched:
             return WATCHED_AGAIN * (0.5 + self._context.random() / 2)
@@ -270,7 +275,7 @@ class Passes:
             self._drifts.worked()
         return True
 
-    # One pass.
+    # Methods that run one pass.
 
     async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
         """Apply a commit; return whether all objects are as in Git now."""
@@ -313,7 +318,7 @@ class Passes:
             orders = await store.read()
             await self._desired.take_orders(orders, snapshot, source)
         except CallError as error:
-            # A suspended project needs no commit.
+            # A suspended project does not need the pinned commit.
             is_pin = isinstance(error, UnreadablePin)
             if not (is_pin and self._desired.orders.suspended):
                 self._explain_failure(snapshot.commit, error)
@@ -358,7 +363,7 @@ class Passes:
         return Report(snapshot.commit)
 
     async def _remember(self, report: Report, store: OrderStore) -> None:
-        """Record in the cluster that a commit was applied."""
+        """Record in the cluster that the commit of *report* was applied."""
         history = self._desired.orders.history
         if self.is_dry_run or report.problems:
             return
@@ -381,8 +386,8 @@ class Passes:
         done = AppliedCommit(
             report.commit, round(self._context.now()), summary, complete
         )
-        # Objects of this commit that had failed or were held have reached another state
-        # since.
+        # If the history already ends with this commit, replace the entry: objects that
+        # had failed or were held have reached another state.
         self._desired.orders = await store.change(
             lambda orders: used(orders).remembering(done, replaces)
         )
@@ -407,7 +412,7 @@ class Passes:
         by = names if approval.covers(commit, key) else ""
         self._context.pruned(self._journal.project, commit, key, by)
 
-    # The log.
+    # Methods that write to the log.
 
     def _explain(self, report: Report) -> None:
         lines = [str(one) for one in report.problems]
@@ -424,7 +429,8 @@ class Passes:
     def _explain_failure(self, commit: str, error: CallError) -> None:
         self._journal.explain(commit, [self._explained(error)])
         if self.report is not None:
-            # This notifies callers that wait for the end of the pass.
+            # Set the time last, because it notifies callers that wait for the end of
+            # the pass.
             self.worked_at = self._context.now()
 
     def _explained(self, error: CallError) -> str:

@@ -1,5 +1,6 @@
 """
-Effect of a plan, object by object and field by field, without changes.
+Computation of the effects of a plan, for each object and field, without changing the
+cluster.
 
 The API server responds to a dry run with the resulting object, after defaulting and
 admission.  A preview shows live values only of the source's own objects, because a
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 
-#: Effects on an object that was removed from Git.
+#: Effects on an object that was removed from Git, by the verb of the plan.
 _LEAVING = {
     Verb.PRUNE: Effect.PRUNE,
     Verb.DETACH: Effect.DETACH,
@@ -56,7 +57,7 @@ _LEAVING = {
 @attrs.frozen
 class ObjectPreview:
     """
-    Effect on one object.
+    Effect of a commit on one object.
 
     :ivar fields: the differences; ``wanted`` is the value after the change, ``live``
         the value before.
@@ -76,9 +77,10 @@ class ObjectPreview:
 @attrs.frozen
 class Preview:
     """
-    Effect of a commit.
+    Effects of a commit on all objects.
 
-    :ivar problems: why agentk would not apply the commit; empty if it would.
+    :ivar problems: why agentk would not apply the commit; empty if agentk would apply
+        it.
     """
 
     commit: str
@@ -92,7 +94,8 @@ _CONTENT = (ChangedField("/data", MASK, MASK),)
 
 def below(plan: Plan, path: str, origins: Callable[[ObjectKey], Origin | None]) -> Plan:
     """
-    Return the part of *plan* from the file *path*, or below the folder of that name.
+    Return the part of *plan* whose objects are in the file *path*, or below the folder
+    *path*.
 
     :param origins: returns the former position of an object that was removed from Git.
     """
@@ -116,13 +119,15 @@ def below(plan: Plan, path: str, origins: Callable[[ObjectKey], Origin | None]) 
 def with_drift(
     found: ObjectPreview, present: Mapping[ObjectKey, Drift]
 ) -> ObjectPreview:
-    """Add the drift of an object to its preview if it matters."""
+    """
+    Add the object's drift to its preview if the commit would revert some of the drift.
+    """
     drift = present.get(found.key)
     if drift is None or found.effect is Effect.NONE:
         return found
     if found.effect is Effect.CHANGE:
         paths = {one.path for one in drift.fields}
-        # If the drifted fields are unknown, they may be among these.
+        # If the drifted fields are unknown, the commit may change them.
         if paths.isdisjoint(one.path for one in found.fields) and paths:
             return found
     return attrs.evolve(found, drift=drift)
@@ -167,8 +172,8 @@ def _looking(
     def came(effect: Effect, reason: str = "", **more: Any) -> ObjectPreview:
         return ObjectPreview(action.key, effect, reason, manifest.origin, **more)
 
-    # Another source or no source owns the object: the author of a commit may name any
-    # object.
+    # Do not show live values if another source or no source owns the object, because
+    # the author of a commit may name any object.
     is_foreign = action.seen is not None and action.seen.owner != settings.inventory_id
 
     def words(error: CallError) -> str:

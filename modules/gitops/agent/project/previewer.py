@@ -25,9 +25,9 @@ __all__ = ["Previewer"]
 @attrs.frozen(eq=False)
 class Previewer:
     """
-    The previews of one project.
+    Maker of previews of one project's commits.
 
-    :param programs: process the commits of previews.
+    :param programs: the programs that process the commits of previews.
     """
 
     _desired: DesiredCommits
@@ -78,7 +78,9 @@ class Previewer:
         return Preview(snapshot.commit, objects=tuple(objects))
 
     def _was_applied(self, manifest: Manifest) -> bool:
-        """Return whether this is the manifest of an object that was last applied."""
+        """
+        Return whether a manifest is the manifest that was last applied for its object.
+        """
         settled = self._passes.reconciler.settled.get(manifest.key)
         return (
             settled is not None
@@ -91,7 +93,7 @@ class Previewer:
         Return the id of the known commit that begins with *commit*, or *commit* if it
         is a whole id.
 
-        :raises CallError: INVALID_ARGUMENT if no known commit begins with it.
+        :raises CallError: INVALID_ARGUMENT if no known commit begins with *commit*.
         """
         if COMMIT.fullmatch(commit):
             return commit

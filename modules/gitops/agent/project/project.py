@@ -39,15 +39,15 @@ __all__ = ["Project"]
 
 class Project:
     """
-    Manifest project.
+    Manifest project of this agent, with all its parts.
 
     :param context: shared by all projects of this agentk.
     :param may_use: returns whether an inventory belongs to this project alone.
     :param dependencies: the dependencies between this agent's projects.
     :param handover: the handover of objects between this project and others.
-    :ivar desired: the commits that it should apply.
-    :ivar passes: apply these commits.
-    :ivar drifts: changes by other clients since then.
+    :ivar desired: the commits that the project should apply.
+    :ivar passes: the passes that apply these commits.
+    :ivar drifts: changes by other clients after a commit was applied.
     """
 
     def __init__(
@@ -143,8 +143,8 @@ class Project:
         """
         Return whether the newest commit, or the pinned one, contains an object.
 
-        An object that the service account may not write no longer counts after some
-        time: the project could not keep it from others either.
+        An object that the project's service account may not write no longer counts
+        after some time, because the project could not change that object anyway.
         """
         given_up = self._transfers.has_given_up(key)
         return not given_up and self.desired.contains(key)
@@ -153,7 +153,7 @@ class Project:
         """Process commits until cancelled."""
         await in_parallel((self._commits.run, self.passes.run, self.drifts.run))
 
-    # Changes of other projects.
+    # Methods that are called when other projects change.
 
     def others_changed(self) -> None:
         """Check again if this project waits for other projects."""

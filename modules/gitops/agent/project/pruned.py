@@ -25,7 +25,7 @@ REPORT_PAUSE, REPORT_SECONDS = 5.0, 10.0
 #: reached: further prunes are only counted.
 MAX_TOLD, MAX_WAITING = 20, 1000
 
-#: Maximum number of objects of one prune that are named.
+#: Maximum number of objects that a report names for one prune.
 MAX_NAMED = 20
 
 #: Seconds before a retry after a failure: minimum and maximum of the backoff.
@@ -35,7 +35,8 @@ TRY_FIRST, TRY_MOST = 5.0, 60.0
 @attrs.define(eq=False)
 class PruneReports:
     """
-    Reports of prunes, with the project, the commit and the user who approved them.
+    Reporter of prunes, with the project, the commit and the user who approved the
+    prunes.
 
     :param kas: calls `GitopsReports`.
     """
@@ -49,7 +50,7 @@ class PruneReports:
     _waiting: dict[tuple[str, str, str], reports_pb2.Prune] = attrs.field(
         factory=dict, init=False
     )
-    #: Number of prunes that were left out.
+    #: Number of prunes that were left out of the reports.
     _left_out: int = attrs.field(default=0, init=False)
 
     def add(self, project: str, commit: str, key: ObjectKey, approved_by: str) -> None:
@@ -85,7 +86,8 @@ class PruneReports:
         request = reports_pb2.ReportPrunedRequest(
             prunes=list(prunes.values()), left_out=left_out
         )
-        # Prunes that happen in the meantime are part of the next report.
+        # Remove only the reported keys: prunes that happen in the meantime are part of
+        # the next report.
         for key in prunes:
             del self._waiting[key]
         self._left_out = 0

@@ -1,8 +1,9 @@
 """
-Notification of objects of other engines of each commit.
+Notification of other engines of each commit, through their objects.
 
-A GitRepository of Flux or an Application of Argo CD polls Git every few minutes, and no
-webhook reaches a cluster behind NAT to notify it earlier.  kas knows of the push:
+A GitRepository of Flux or an Application of Argo CD polls Git every few minutes, and a
+webhook that would notify it earlier cannot reach a cluster behind NAT.  kas, however,
+is notified of the push:
 
     kas ──the commit──> an annotation that makes the engine poll Git now, or a field
                         with the commit to use
@@ -37,21 +38,22 @@ __all__ = ["Receiver", "key_of"]
 #: Annotation that makes Argo CD poll Git.
 _REFRESH = "argocd.argoproj.io/refresh"
 
-#: Minimum seconds between two commits.
+#: Minimum seconds between two notifications of an object.
 BETWEEN = 1.0
 
 
 @attrs.define(eq=False)
 class Receiver:
     """
-    Objects that agentk notifies of the commits of one ref.
+    Notifier of objects about the commits of one ref.
 
     :param service: client of the service of kas that sends commits.
     :param now: returns the time in seconds since 1970.
-    :ivar commit: the last commit that all of them received; empty before the first.
-    :ivar notified: the last commit that each of them received.
+    :ivar commit: the last commit that all objects received; empty before the first
+        commit.
+    :ivar notified: the last commit that each object received.
     :ivar problems: the reasons why objects did not receive the last commit.
-    :ivar problem: why kas does not name a commit; empty if it does.
+    :ivar problem: why kas does not send a commit; empty if kas sends commits.
     """
 
     settings: ReceiverSettings
@@ -96,13 +98,13 @@ class Receiver:
 
     async def _next(self) -> str:
         """
-        Return the commit of the ref when it changes; empty if the request must be
+        Return the commit of the ref once it has changed; empty if the request must be
         repeated.
         """
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self.settings.project,
-            # After a problem, request any commit, to learn that the problem has ended:
-            # the next commit may be weeks away.
+            # After a problem, request any commit, so that agentk notices that the
+            # problem has ended: the next commit may be weeks away.
             commit_id="" if self.problem else self.commit,
             ref=ref_message(self.settings.ref),
             only_commit=True,

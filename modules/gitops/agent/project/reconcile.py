@@ -1,4 +1,4 @@
-"""Applies the files of a commit to the cluster, once."""
+"""Reconciliation: applies the files of a commit to the cluster, once."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ REPAIR_SECONDS = 60.0
 @attrs.frozen(eq=False)
 class Report:
     """
-    Result of a commit.
+    Result of applying a commit.
 
-    :ivar problems: why agentk did not apply the commit; empty if it did.
+    :ivar problems: why agentk did not apply the commit; empty if agentk applied it.
     :ivar held: see `Plan.held`.
     """
 
@@ -75,13 +75,13 @@ class Report:
 
     @property
     def failed(self) -> list[Result]:
-        """Objects that differ from Git."""
+        """Results of the objects that still differ from Git."""
         bad = (Outcome.FAILED, Outcome.SKIPPED)
         return [one for one in self.results.values() if one.outcome in bad]
 
     @property
     def blocked(self) -> list[Result]:
-        """Objects that a prune guard keeps."""
+        """Results of the objects that a prune guard keeps."""
         found = self.results.values()
         return [one for one in found if one.outcome is Outcome.BLOCKED]
 
@@ -89,11 +89,11 @@ class Report:
 @attrs.frozen(eq=False, kw_only=True)
 class Pass:
     """
-    One comparison of a source with the cluster.
+    Inputs of one comparison of a source with the cluster.
 
-    :ivar kept: see `Act`.
-    :ivar stays: see `make_plan`, also for *given* and *claims*.
-    :ivar threads: compute the order of a commit's objects.
+    :ivar kept: as for `Act`.
+    :ivar stays: as for `make_plan`; *given* and *claims* also.
+    :ivar threads: the threads that compute the order of a commit's objects.
     """
 
     store: InventoryStore
@@ -113,9 +113,11 @@ class Reconciler:
     :param leads: called before each change; returns whether this agentk may make
         changes.
     :param now: returns the time in seconds since 1970.
-    :param planned: called with each plan before it is applied, and its inventory.
+    :param planned: called with each plan before it is applied, and with the id of its
+        inventory.
     :param applied: called with the new state of each applied object.
-    :param leaves: returns whether an object stays as other clients have changed it.
+    :param leaves: returns whether the changes that other clients made to an object
+        stay.
     :param prunes: see `Act`.
     :param pruned: called with the commit and each object that was deleted because it
         was removed from Git.
@@ -202,11 +204,13 @@ class Reconciler:
         only: Collection[ObjectKey] = (),
     ) -> Mapping[ObjectKey, Result]:
         """
-        Apply objects of a commit again that changed after it was applied.
+        Apply again the objects of a commit that were changed after the commit was
+        applied.
 
         The project owned the changed fields, so it takes them from any manager.
 
-        :param only: keys of objects of *manifests*, as in the cluster; empty for all.
+        :param only: keys, as in the cluster, of the *manifests* to apply; empty for all
+            of them.
         :raises Superseded: as `run`.
         :raises CallError: as `run`.
         """
@@ -255,5 +259,8 @@ class Reconciler:
 
 
 def _superseded(error: CallError) -> Exception:
-    """Return the exception for an inventory that cannot be read."""
+    """
+    Return `Superseded` if *error* means that the inventory has changed; otherwise
+    *error*.
+    """
     return Superseded() if error.status is Status.ABORTED else error

@@ -1,4 +1,4 @@
-"""Reports drift to kas and as Events of the objects."""
+"""Reports of drift, to kas and as Events of the objects."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["DriftReports"]
 
-#: Maximum number of drifts that wait to be reported; beyond it agentk drops the oldest.
+#: Maximum number of drifts that wait to be reported; if more wait, agentk drops the
+#: oldest.
 MAX_WAITING = 500
 
 #: Maximum number of drifts in one call, and seconds between two calls, so that drifts
-#: at the same time share a call.
+#: that happen at the same time share a call.
 MAX_TOLD, TELL_PAUSE = 100, 1.0
 
 #: Maximum bytes of drifts in one call: kas accepts twice as much.
@@ -47,8 +48,8 @@ AGAIN_FIRST, AGAIN_MOST = 5.0, 60.0
 #: that period.
 EVENTS, EVENTS_SECONDS = 30, 60.0
 
-#: Maximum number of Events that wait while the API server does not respond; beyond it
-#: the oldest are dropped.
+#: Maximum number of Events that wait while the API server does not respond; if more
+#: wait, agentk drops the oldest.
 MAX_EVENTS = 100
 
 #: Seconds between two equal Events about one object, and maximum number of objects
@@ -67,7 +68,7 @@ _REASONS = {
 @attrs.define(eq=False)
 class DriftReports:
     """
-    Reporter of drift.
+    Reporter of drift, to kas and as Events of the objects.
 
     :param now: returns the time in seconds since 1970.
     """
@@ -83,7 +84,7 @@ class DriftReports:
     _left_out: int = 0
     _events: deque[dict[str, Any]] = attrs.field(factory=deque)
     _events_left_out: int = 0
-    #: Time of each Event, by its object and text.
+    #: Time of the last equal Event, by its object and text.
     _said: Recent[tuple[str, str], float] = attrs.field(
         factory=lambda: Recent(SAME_OBJECTS)
     )
@@ -112,7 +113,7 @@ class DriftReports:
         self._wakes.append(wake)
         await wake
 
-    # kas.
+    # Reports to kas.
 
     async def _tell_kas(self) -> None:
         backoff = Backoff(self._random, AGAIN_FIRST, AGAIN_MOST)
@@ -128,12 +129,13 @@ class DriftReports:
                 await self._kas.call("ReportDrift", request, timeout=TELL_SECONDS)
             except CallError as error:
                 if error.status is Status.UNIMPLEMENTED:
-                    # An earlier version of kas cannot log drift; agentk's own log
+                    # An earlier version of kas cannot log drift; only agentk's own log
                     # contains the drift.
                     continue
                 self._left_out += left_out
                 if error.status is Status.INVALID_ARGUMENT:
-                    # kas rejects one of them, but would accept all others.
+                    # kas rejects one of the drifts, but would accept all others, so
+                    # send smaller parts.
                     most = max(1, len(drifts) // 2)
                     if len(drifts) <= 1:
                         self._left_out += len(drifts)
@@ -163,7 +165,7 @@ class DriftReports:
         self._waiting.extendleft(reversed(drifts[-room:] if room else []))
         self._left_out += max(0, len(drifts) - room)
 
-    # Events of Kubernetes.
+    # Reports as Events of Kubernetes.
 
     def _add_event(self, project: str, drift: Drift) -> None:
         reason = _REASONS.get(drift.state)

@@ -22,7 +22,8 @@ __all__ = ["ProjectStatus", "State"]
 class State(Enum):
     """State of a project."""
 
-    #: No commit has arrived, or it cannot be read, or another project comes first.
+    #: No commit has arrived, or the commit cannot be read, or another project comes
+    #: first.
     WAITING = "waiting"
     WORKING = "working"
     #: All objects are as in Git.
@@ -57,7 +58,7 @@ class ProjectStatus:
     out_of_sync_since: float | None = attrs.field(default=None, init=False)
 
     def note_sync(self) -> None:
-        """Note whether the cluster differs from Git."""
+        """Note the time at which the cluster began to differ from Git."""
         report = self._passes.report
         behind = report is None or bool(
             report.problems or report.failed or self._passes.guarded(report)
@@ -72,7 +73,7 @@ class ProjectStatus:
     @property
     def next_commit(self) -> str:
         """
-        Newest commit, if it differs from the commit of the report; empty otherwise.
+        Newest commit, if it is not the commit of the last report; empty otherwise.
         """
         report = self._passes.report
         done = report.commit if report is not None else ""
@@ -82,7 +83,7 @@ class ProjectStatus:
     @property
     def next_reason(self) -> str:
         """
-        Reason why `next_commit` is not applied; empty if it is applied or missing.
+        Reason why `next_commit` is not applied yet; empty if no such commit exists.
         """
         newest, orders = self.next_commit, self._desired.orders
         refused, journal = self._desired.refused, self._journal
@@ -115,7 +116,7 @@ class ProjectStatus:
             # Another commit is in progress.
             said = []
         if pruning is not None:
-            # Deletes that were approved since the report do not wait any more.
+            # Deletes that were approved after the report do not wait any more.
             said = [*pruning_lines(pruning)] + ([] if pruning.approved else said)
         why = bounded(
             f"commit {refused.commit[:12]}: {one}"
@@ -128,8 +129,8 @@ class ProjectStatus:
     @property
     def release(self) -> str:
         """
-        See `Report.release`; also empty while the approved deletes are made, or if an
-        approval would have no effect now.
+        Name of the held deletes (see `Report.release`); also empty while the approved
+        deletes are made, or if an approval would have no effect now.
         """
         report, pruning = self._passes.report, self._passes.pruning
         approved = pruning is not None and pruning.approved
@@ -184,7 +185,7 @@ class ProjectStatus:
     @property
     def drift_delay(self) -> str:
         """
-        Reason why drift is detected late; empty if it is detected at once, or not at
+        Reason why drift is detected late; empty if drift is detected at once, or not at
         all.
         """
         problems = self._drifts.unwatched if self._drift_mode != "off" else {}

@@ -1,4 +1,4 @@
-"""Records of one project in the cluster, and access to the records of others."""
+"""Access to the records of one project in the cluster, and to the records of others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ __all__ = ["ProjectStores"]
 @attrs.frozen(eq=False)
 class ProjectStores:
     """
-    Inventory, orders and backups of one project, written by agentk's own account.
+    Access to the inventory, orders and backups of one project, which agentk's own
+    account writes.
 
     :param inventories: the Namespace of all inventories; empty for agentk's own.
     :param now: returns the time in seconds since 1970.
@@ -34,7 +35,7 @@ class ProjectStores:
     _now: Callable[[], float]
 
     def id_of(self, snapshot: Snapshot) -> str:
-        """Return the id of the inventory for commits of a repository."""
+        """Return the id of the inventory for commits of the snapshot's repository."""
         return inventory_id(
             self._api.agent_id,
             snapshot.project_id,
@@ -59,7 +60,7 @@ class ProjectStores:
         )
 
     def backups(self, snapshot: Snapshot) -> KeptStates:
-        """Return the states of objects before agentk changed them."""
+        """Return the store for states of objects before agentk changed them."""
         return KeptStates(
             self._api.kubernetes.as_agentk(),
             self.id_of(snapshot),
@@ -69,7 +70,7 @@ class ProjectStores:
         )
 
     def claims(self, snapshot: Snapshot, waits: Waits) -> Claims:
-        """Return the claims of other agents, for one pass."""
+        """Return the search for claims of other agents, for one pass."""
         return Claims(
             self._api.kubernetes.as_agentk(),
             self.id_of(snapshot),

@@ -1,8 +1,8 @@
 """
 Objects that move between this project, other projects of this agent, and other agents.
 
-A pass of a project queries the state of each such object.  The results determine what
-the project waits for afterwards, and when it checks again.
+A pass of a project queries the state of each such object.  After the pass, the results
+determine for which projects or agents the project waits, and when it checks again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 @attrs.define(eq=False)
 class Transfers:
     """
-    Transfers of one project in its last pass.
+    Record of the objects that move between one project and others, as found in its last
+    pass.
 
     :param handover: the handover between this project and others.
     :param client: acts as the account of the project.
@@ -44,11 +45,12 @@ class Transfers:
     :ivar waits: whether an object waits for another project, which keeps it or will
         take it.
     :ivar took: whether an object was taken from another project.
-    :ivar wait_ends: when the first of the waits for other agents ends; infinite without
-        one.
+    :ivar wait_ends: when the first wait for another agent ends; infinite if no object
+        waits.
     :ivar hands_over: whether objects stay until another project takes them, without any
         other problem.
-    :ivar only_waits: as *hands_over*, including the objects that wait for other agents.
+    :ivar only_waits: like *hands_over*, but including the objects that wait for other
+        agents.
     """
 
     handover: ProjectHandover
@@ -65,12 +67,12 @@ class Transfers:
     deletes_wait: Waits = attrs.field(factory=Waits, init=False)
     #: Inventory of the pass; None before the first pass.
     _store: InventoryStore | None = attrs.field(default=None, init=False)
-    #: Objects that the handover keeps.
+    #: Objects that are not deleted because the handover keeps them.
     _handed: set[ObjectKey] = attrs.field(factory=set, init=False)
     #: Objects whose deletes wait for other agents.
     _delayed: set[ObjectKey] = attrs.field(factory=set, init=False)
     #: Objects that other projects are expected to give up, and the time when the wait
-    #: for uncertain ones began.
+    #: began for objects of owners that may keep them.
     _awaited: set[ObjectKey] = attrs.field(factory=set, init=False)
     _awaited_since: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
     #: For each inventory of another agent, whether it follows the same source; for one
@@ -80,7 +82,7 @@ class Transfers:
     _offered: set[ObjectKey] = attrs.field(factory=set, init=False)
     #: Objects that the account may not take, each with the time of the first refusal.
     _forbidden: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
-    #: Forbidden objects that the other projects need not keep any longer.
+    #: Forbidden objects that other projects need not keep for this project any longer.
     _given_up: frozenset[ObjectKey] = attrs.field(factory=frozenset, init=False)
 
     def has_given_up(self, key: ObjectKey) -> bool:
@@ -97,7 +99,7 @@ class Transfers:
         self._awaited_since.clear()
 
     def idle(self) -> None:
-        """Record that the project is idle for another reason."""
+        """Record that the project has no pass, for a reason other than transfers."""
         self.hands_over = self.only_waits = False
 
     def begin(self) -> None:
@@ -116,7 +118,7 @@ class Transfers:
 
     async def end(self, report: Report) -> None:
         """
-        Evaluate a pass, and notify the other projects.
+        Evaluate the results of a pass, and notify the other projects.
 
         :raises CallError: if the API server is unavailable.
         """
@@ -127,7 +129,8 @@ class Transfers:
             self._delayed |= late
             self.waits = True
         if self._awaited:
-            # The object is pruned once these reasons no longer apply.
+            # Wait for the object, because it is pruned once these reasons no longer
+            # apply.
             why_not = (INCOMPLETE, NOT_WHILE_FAILING)
             self._delayed |= {key for key, why in stays.items() if why in why_not}
         failed = {
@@ -145,7 +148,7 @@ class Transfers:
             self._given_up = given_up
             self.handover.changed()
 
-    # Callbacks of a plan.
+    # Methods that a plan calls.
 
     def stays(self, key: ObjectKey) -> str:
         """See `make_plan`."""
@@ -170,7 +173,7 @@ class Transfers:
         """Return whether the source with the inventory *owner* has given up *key*."""
         gives = self.handover.gives(key, owner)
         if gives is None:
-            # The inventory belongs to a project that was renamed.
+            # The inventory may belong to a project that was renamed.
             store = self._store
             gives = self.handover.is_complete and (
                 store is not None and await store.is_of_us(owner)
@@ -188,7 +191,7 @@ class Transfers:
         if owner in self.handover.inventories:
             return False
         # The owner is a former project or another agent, which may also keep the
-        # object.
+        # object, so limit the wait.
         now = self._clock.seconds()
         since = self._awaited_since.setdefault(key, now)
         if now - since >= OTHERS_SECONDS:
@@ -215,7 +218,7 @@ class Transfers:
             self.wait_ends = self._clock.seconds() + left
         return found
 
-    # Missing permissions of the account.
+    # Methods about missing permissions of the account.
 
     async def _not_to_be_taken(self, report: Report) -> frozenset[ObjectKey]:
         """Return the offered objects that the account may not write."""

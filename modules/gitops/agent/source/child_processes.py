@@ -1,4 +1,7 @@
-"""Renderers in child processes with limits, without network and foreign files."""
+"""
+Runs renderers in child processes with limits, without network and without access to
+other files.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +37,16 @@ AT_ONCE = 2
 
 #: Maximum number of simultaneous renderers of previews.  Perhaps only their authors
 #: have read these charts and kustomizations, so endless loops in them must not block
-#: commits.  The same number as agentk's previews, so that a merge request does not
-#: block an operator either.
+#: commits.  The number is the same as agentk's maximum number of previews, so that a
+#: merge request does not block an operator either.
 PREVIEWS_AT_ONCE = 2
 
 #: Seconds until a renderer is killed, and its maximum CPU seconds on all cores
 #: together.
 SECONDS, CPU_SECONDS = 60.0, 60
 
-#: Share of its time that a late renderer must have spent without a processor to be
-#: considered starved by other processes.
+#: Share of its time that a renderer which exceeds its time must have spent waiting for
+#: a processor to be considered starved by other processes.
 STARVED = 0.5
 
 #: Maximum bytes of a renderer's private memory, of one file that it writes, and of its
@@ -67,8 +70,8 @@ class Rendered:
     """
     Result of a renderer.
 
-    :ivar output: empty if it failed.
-    :ivar problem: why it failed; empty if it succeeded.
+    :ivar output: empty if the renderer failed.
+    :ivar problem: why the renderer failed; empty if it succeeded.
     :ivar is_said: whether *problem* is the program's own error output.
     """
 
@@ -90,10 +93,10 @@ class ChildProcesses:
     def __init__(self, reactor: Any, at_once: int = AT_ONCE) -> None:
         self._reactor = reactor
         self._room = DeferredSemaphore(at_once)
-        #: Whether the kernel has provided a network namespace before, which makes it
-        #: mandatory.
+        #: Whether the kernel has provided a network namespace before: from then on,
+        #: renderers run only with a network namespace.
         self._has_namespaces = False
-        #: Version of the kernel's Landlock; 0 without it.
+        #: Version of the kernel's Landlock; 0 if the kernel does not support Landlock.
         self._landlock = landlock_version()
         self._said: set[str] = set()
 
@@ -108,7 +111,8 @@ class ChildProcesses:
         """
         Run *program* in *folder* and return its output.
 
-        Cancelling kills it at once, with all processes that it has started.
+        Cancelling kills the program at once, with all processes that the program has
+        started.
 
         :param program: a name on PATH, or a path.
         :raises CallError: UNAVAILABLE if the program does not exist, or the kernel does
@@ -184,8 +188,8 @@ def _environment(folder: Path) -> Mapping[str, str]:
     home = str(folder / ".home")
     return {
         "GOMEMLIMIT": GO_MEMORY,
-        # If the kernel cannot remove the network: kustomize fetches URLs in its own
-        # objects, and fails with this proxy.
+        # Proxy settings for the case that the kernel cannot remove the network:
+        # kustomize fetches URLs in its own objects, and fails with this proxy.
         **{f"{scheme}_PROXY": "http://127.0.0.1:9" for scheme in ("HTTP", "HTTPS")},
         "HOME": home,
         "LC_ALL": "C",
@@ -201,7 +205,7 @@ class _Ended:
     output: bytes
     errors: bytes
     why: str
-    #: The machine was too busy to run it; a retry may succeed.
+    #: The machine was too busy to run the renderer; a retry may succeed.
     is_starved: bool = False
 
     def result(self) -> Rendered:
@@ -228,7 +232,8 @@ class _Child(ProcessProtocol):
     """
     Protocol of a renderer's process.
 
-    :ivar ended: fires when the process ends; cancelling it kills the process.
+    :ivar ended: fires when the process ends; cancelling this Deferred kills the
+        process.
     """
 
     def __init__(self, reactor: Any) -> None:
@@ -287,17 +292,20 @@ class _Child(ProcessProtocol):
             try:
                 kill(pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
-                # Only the process itself exists until the launcher has made its own
-                # process group.
+                # The launcher has not made its own process group yet, so only the
+                # process itself exists.
                 continue
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds that a process has used; 0 if it cannot be examined."""
+    """
+    Return the CPU seconds that a process has used; 0 if the process cannot be examined.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return 0.0
-    # The fields after the name, which may contain spaces: proc(5), fields 14 and 15.
+    # Split the fields after the name, which may contain spaces: proc(5), fields 14 and
+    # 15.
     fields = stat.rpartition(b")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -43,7 +43,7 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["Commits", "Rendering"]
 
-#: Minimum seconds between two commits.
+#: Minimum seconds between two commits that agentk reads.
 BETWEEN = 1.0
 
 #: Maximum seconds between two checks for another commit while kas fails.
@@ -56,7 +56,7 @@ MAX_PROBLEM = 2000
 @attrs.frozen
 class Rendering:
     """
-    Programs that process a commit.
+    Programs and threads that make objects of a commit's files.
 
     :ivar decrypted: returns a source with its Secrets decrypted.
     """
@@ -68,16 +68,18 @@ class Rendering:
 @attrs.define(eq=False)
 class Commits:
     """
-    Commits of one source; see the module.
+    Reader of the commits of one source.
 
     :param name: the name of the project, for the log.
     :param service: the client for the service of kas that sends files.
-    :param rendering: for commits that are applied; *previewed* is for previews.
+    :param rendering: the programs for commits that are applied; *previewed* are the
+        programs for previews.
     :param came: called with each commit and the source that was read from it.
     :param changed: called when `problem` has changed.
     :ivar at_location: the ref and repository, as kas resolved them last.
     :ivar seen: the newest commit that arrived, valid or not.
-    :ivar refused: a newer commit whose files kas does not send; empty without one.
+    :ivar refused: a newer commit whose files kas does not send; empty if no such commit
+        exists.
     :ivar absent: the newest commit, if kas could read it but it lacks the folder of the
         source; None if the folder exists or this is unknown.
     """
@@ -99,16 +101,16 @@ class Commits:
     _read_absent: Snapshot | None = attrs.field(default=None, init=False)
     #: Last commit that kas began to send, without files.
     _begun: Snapshot | None = attrs.field(default=None, init=False)
-    #: Reason why kas sends no files, and reason why the files cannot be read; each is
-    #: logged once.
+    #: Reason why kas sends no files, and reason why the files cannot be read; each
+    #: reason is logged once.
     _not_sent: str = attrs.field(default="", init=False)
     _not_read: str = attrs.field(default="", init=False)
-    #: Whether kas or its Git server was unavailable.
+    #: Whether kas or its Git server was unavailable at the last attempt.
     _was_away: bool = attrs.field(default=False, init=False)
-    #: Commit to read, and the step that reads it or waits for one.
+    #: Commit to read, and the step that reads a commit or waits for one.
     _unread: Snapshot | None = attrs.field(default=None, init=False)
     _reading: Interruptible = attrs.field(factory=Interruptible, init=False)
-    #: Pauses that `newest` ends.
+    #: Pauses that a call of `newest` ends.
     _pauses: set[Deferred[None]] = attrs.field(factory=set, init=False)
     _log = Logger()
 
@@ -136,7 +138,10 @@ class Commits:
             end()
 
     def _reconnected(self) -> None:
-        """Forget why kas was unavailable: the request is repeated within seconds."""
+        """
+        Forget why kas was unavailable, because agentk repeats the request within
+        seconds.
+        """
         if self._was_away and not self.refused:
             self._sends()
 
@@ -154,7 +159,8 @@ class Commits:
         """
         Return a commit if it is in the history of the followed ref.
 
-        :raises CallError: if it is not; if *commit* is not the id of a commit; as `at`.
+        :raises CallError: if the commit is not in that history; if *commit* is not the
+            id of a commit; otherwise as for `at`.
         """
         if COMMIT.fullmatch(commit) is None:
             text = f"{commit[:64]!r} is not the id of a commit"
@@ -178,7 +184,9 @@ class Commits:
         return found
 
     async def _at_now(self) -> str:
-        """Return the ref's current commit; empty if kas is stopping."""
+        """
+        Return the ref's current commit; empty if kas is stopping and did not respond.
+        """
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
             ref=ref_message(self._settings.ref),
@@ -203,7 +211,8 @@ class Commits:
         while True:
             began: list[str] = []
             try:
-                # The following stream may not deliver the next commit for weeks.
+                # Check the ref now, because the stream that follows may not deliver a
+                # commit for weeks.
                 if self._not_sent and self.seen and await self._at_now() == self.seen:
                     if self._unread is None:
                         # The ref is back at the commit that was read last.
@@ -219,7 +228,7 @@ class Commits:
                 self._was_away = error.status is Status.UNAVAILABLE
                 self.refused = began[0] if began else self.refused
                 if began and error.status is Status.NOT_FOUND:
-                    # Repositories return this status only for commits that they can
+                    # A repository returns this status only for a commit that it can
                     # read.
                     self._note_absent()
                 self._changed()
@@ -237,7 +246,8 @@ class Commits:
             self._reading.interrupt()
             await deferLater(self._api.clock, BETWEEN)
             if self._settings.ref is not None and self._settings.ref.commit:
-                # The commit never changes.
+                # The ref is the id of a commit, which never changes, so wait until
+                # cancelled.
                 await Deferred()
 
     def _note_absent(self) -> None:
@@ -250,11 +260,14 @@ class Commits:
         self._begun = begun
 
     async def _ask_repository(self) -> None:
-        """Request the identity of the repository, even if its files cannot be read."""
+        """
+        Request the identity of the repository, which kas can send even if the files
+        cannot be read.
+        """
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
             ref=ref_message(self._settings.ref),
-            # An older kas knows only this field, without the next one.
+            # Set this field, too, for an older kas that does not know the next field.
             only_commit=True,
             only_repository=True,
         )
@@ -264,11 +277,11 @@ class Commits:
                 if response.WhichOneof("message") == "header":
                     self.at_location = Location.of(response.header)
         except CallError:
-            # The project already reports that kas is unavailable.
+            # Ignore the error: the project already reports that kas is unavailable.
             return
 
     def _sends(self) -> None:
-        """Note that kas has sent the ref's current commit."""
+        """Record that kas can send the ref's current commit."""
         if self._not_sent:
             self._not_sent = self.refused = ""
             self._changed()
@@ -277,7 +290,7 @@ class Commits:
         self, seconds: float, refused: str = "", *, looks: bool = False
     ) -> bool:
         """
-        Wait before a retry, until `newest` is called at the latest.
+        Wait before a retry; a call of `newest` ends the wait early.
 
         :param refused: the commit that kas refused; empty if kas could not read the
             ref.
@@ -308,9 +321,10 @@ class Commits:
 
     async def _another(self, commit: str) -> None:
         """
-        Wait until the ref points to another commit than *commit*.
+        Wait until the ref points to a commit other than *commit*.
 
-        :param commit: empty to wait until kas can read a ref that it could not read.
+        :param commit: empty if kas could not read the ref: then wait until kas can read
+            it.
         """
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
@@ -329,7 +343,8 @@ class Commits:
                 failed = True
             await deferLater(self._api.clock, backoff.pause())
         if not (commit or failed):
-            # kas can read the ref, so it fails for another reason.
+            # kas can read the ref, so requests fail for another reason: wait until
+            # cancelled.
             await Deferred()
 
     async def _read_all(self) -> None:
@@ -382,7 +397,9 @@ class Commits:
     def _asked(
         self, ref: rpc_pb2.Ref, known: str, history_of: rpc_pb2.Ref | None = None
     ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
-        """Request the files at *ref*, once it points to another commit than *known*."""
+        """
+        Request the files at *ref*, once *ref* points to a commit other than *known*.
+        """
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
             commit_id=known,

@@ -40,16 +40,17 @@ MAX_KEYS = 64 * 1024
 #: Maximum number of encrypted objects of a source: each needs a run of the program.
 MAX_ENCRYPTED = 500
 
-#: Path where the program looks for keys, below its home.
+#: Path below the program's home folder where it looks for keys.
 _KEYS = ".config/sops/age/keys.txt"
 
-#: Beginning of the error that no key fits; other errors may quote the object.
+#: Beginning of the error that no key fits.  Other errors are not shown, because they
+#: may quote the object.
 _NO_KEY = "Failed to get the data key"
 
 #: Beginning of each value that SOPS encrypted.
 _ENCRYPTED = b"ENC[AES256_GCM,data:"
 
-#: Fields that may be encrypted; all others may not.
+#: Fields that may be encrypted; encrypting any other field is an error.
 _FIELDS = ("data", "stringData")
 
 _SECRETS = KubernetesResource("", "v1", "Secret", "secrets", True)
@@ -58,9 +59,9 @@ _SECRETS = KubernetesResource("", "v1", "Secret", "secrets", True)
 @attrs.frozen
 class Decryptor:
     """
-    Runner of the program that decrypts.
+    Runner of the program that decrypts Secrets.
 
-    :param sops: its name on PATH, or its path.
+    :param sops: name of the program on PATH, or its path.
     """
 
     children: ChildProcesses
@@ -75,10 +76,12 @@ class Decryptor:
         """
         Return the source with its encrypted objects decrypted.
 
-        :param client: has the permissions of the project, so that a project gets only
-            keys that it may read.
-        :param secret: namespace/name of the Secret with the keys; empty without one.
-        :raises CallError: UNAVAILABLE if a retry may succeed; as *client*.
+        :param client: client with the permissions of the project, so that a project
+            gets only keys that it may read.
+        :param secret: namespace/name of the Secret with the keys; empty if the project
+            has no keys.
+        :raises CallError: UNAVAILABLE if a retry may succeed; other statuses as from
+            *client*.
         """
         encrypted = [one for one in source.manifests if one.is_encrypted]
         if secret and (problems := tuple(_left_encrypted(source))):
@@ -120,7 +123,8 @@ class Decryptor:
     async def _decrypt(
         self, manifest: Manifest, file: str, place: TemporaryFolder, secret: str
     ) -> Manifest:
-        # The MAC does not cover fields that kustomize adds; each value has its own.
+        # The MAC of the object is ignored, because it does not cover fields that
+        # kustomize adds; each value has a MAC of its own.
         made = await self.children.run(
             self.sops,
             [
@@ -180,7 +184,9 @@ def _recipients(manifest: Manifest) -> list[str]:
 
 
 def _left_encrypted(source: Source) -> Iterator[SourceProblem]:
-    """Report Secrets that contain a file that SOPS encrypted as a whole."""
+    """
+    Yield a problem for each Secret that contains a file that SOPS encrypted as a whole.
+    """
     for one in source.manifests:
         if one.key.kind != "Secret" or one.is_encrypted:
             continue
@@ -214,7 +220,7 @@ async def _keys(client: IKubernetesClient, secret: str) -> bytes:
     """
     Read the age keys.
 
-    :raises CallError: UNAVAILABLE if they are missing or cannot be read.
+    :raises CallError: UNAVAILABLE if the keys are missing or cannot be read.
     """
     try:
         found: dict[str, Any] = await client.get(_SECRETS, *reversed(secret.split("/")))

@@ -27,8 +27,8 @@ class TemporaryFolder:
     """
     Temporary folder for the files of a commit, mode 0700.
 
-    :ivar path: the folder, which contains ``.home`` for the program, and ``files``,
-        once they are written.
+    :ivar path: the folder, which contains ``.home`` for the program and ``files`` for
+        the commit, once `write` was called.
     :raises CallError: UNAVAILABLE if the folder cannot be created now.
     """
 
@@ -37,7 +37,8 @@ class TemporaryFolder:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         except OSError as error:
             raise _no_room(error) from None
-        # Lock that makes `remove_leftovers` keep the folder; it ends with the process.
+        # Lock that makes `remove_leftovers` keep the folder; the lock ends with the
+        # process.
         self._held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._lock = Lock()
@@ -52,7 +53,7 @@ class TemporaryFolder:
         Write *files*, whose paths must stay inside the folder.
 
         :param home: files for the home of the program.
-        :raises CallError: UNAVAILABLE if they cannot be written now.
+        :raises CallError: UNAVAILABLE if the files cannot be written now.
         """
         try:
             with self._lock:
@@ -69,12 +70,14 @@ class TemporaryFolder:
                 return
             file = self.path / name / path
             file.parent.mkdir(parents=True, exist_ok=True)
-            # Never overwrite a file.
+            # Fail instead of overwriting a file.
             with file.open("xb") as out:
                 out.write(data)
 
     def remove(self) -> None:
-        """Remove the folder, even while a thread of a cancelled task still writes."""
+        """
+        Remove the folder, even while a thread of a cancelled task still writes to it.
+        """
         self._removed = True
         with self._lock:
             shutil.rmtree(self.path, ignore_errors=True)

@@ -26,7 +26,7 @@ ask: Mapping[str, bytes] = {
 #: Text in every template that tests for API versions.
 _ASKS = b"APIVersions"
 
-#: Name of agentk's named template, and name of its file in the chart.
+#: Name of the template that agentk adds, and name of its file in the chart.
 _NAME, _FILE = "txkas.version", "_txkas_versions%s.tpl"
 
 #: Tokens within ``{{ }}``: comments and strings, chains of fields, words, and single
@@ -44,8 +44,8 @@ _OPERAND = re.compile(r"""["'`$.\w(+-]""")
 _HAS = (b".Has", b"has")
 
 #: Maximum number of tokens of one handwritten action, and of all templates that may
-#: test for versions: the largest charts have a tenth of them, and the limit takes two
-#: seconds of a core.
+#: test for versions: the largest charts have a tenth of these numbers, and that many
+#: tokens take two seconds of a core.
 MAX_TOKENS_OF_ACTION, MAX_TOKENS = 50_000, 2_000_000
 
 #: Maximum bytes of all templates that may test for versions.
@@ -64,7 +64,7 @@ def hidden(printed: bytes, there: Collection[str]) -> list[str]:
     Return the API versions in the output of `ask` that the cluster lacks.
 
     :param there: the API versions of the cluster.
-    :raises ValueError: if Helm printed another text.
+    :raises ValueError: if Helm printed a text of another form.
     """
     said = json.loads(printed.partition(b"all: ")[2].partition(b"\n")[0])
     return sorted({*said} - {*there})
@@ -77,7 +77,8 @@ def with_hidden(
     Change the templates in *files* so that tests for *names* fail.
 
     :param chart: the folder of the chart.
-    :raises ValueError: if the templates are too large; the text names the file.
+    :raises ValueError: if the templates are too large; the text of the error names the
+        file.
     """
     listed = " ".join(json.dumps(one) for one in names)
     ours = (
@@ -98,7 +99,7 @@ def with_hidden(
 @attrs.define
 class _Asking:
     """
-    Templates of one chart.
+    Rewriter of the templates of one chart that test for API versions.
 
     :ivar tokens: the number of tokens read so far.
     :ivar size: the number of bytes read so far.
@@ -182,7 +183,10 @@ def _wrap(made: list[str], operand: tuple[int, int]) -> None:
 
 
 def _ends(tokens: Sequence[str]) -> dict[int, int]:
-    """Map each opening parenthesis to its closing one; unclosed ones are left out."""
+    """
+    Map each opening parenthesis to its closing one; parentheses that are not closed are
+    left out.
+    """
     found: dict[int, int] = {}
     opened: list[int] = []
     for number, part in enumerate(tokens):
@@ -196,21 +200,21 @@ def _ends(tokens: Sequence[str]) -> dict[int, int]:
 def _operand(
     tokens: Sequence[str], ends: Mapping[int, int], number: int
 ) -> tuple[int, int] | None:
-    """Return the begin and end of the next argument; None without one."""
+    """Return the begin and end of the next argument; None if no argument follows."""
     if number >= len(tokens) or not tokens[number].isspace():
         return None
     first = number + 1
     if first >= len(tokens) or not _OPERAND.match(tokens[first]):
         return None
     if tokens[first] in ("-", "+"):
-        # The end of the action, as in ``-}}``.
+        # This is the end of the action, as in ``-}}``.
         return None
     last = ends.get(first) if tokens[first] == "(" else first
     if last is None:
-        # Helm rejects the template.
+        # Helm will reject this template.
         return None
     end = last + 1
-    # Fields of the expression in parentheses.
+    # Include fields of the expression in parentheses.
     while end < len(tokens) and tokens[end].startswith("."):
         end += 1
     return first, end

@@ -19,14 +19,15 @@ import signal
 import stat
 import sys
 
-#: Exit statuses: no network namespace is available; Landlock exists but fails.
+#: Exit statuses of the launcher: no network namespace is available; Landlock exists but
+#: fails.
 NO_NAMESPACE, NOT_CONFINED = 77, 78
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 
-#: Architecture in seccomp filters and number of socket(2), by machine.
+#: Architecture in seccomp filters, and number of the system call socket(2), by machine.
 _MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
 
 _AF_UNIX, _EACCES = 1, 13
@@ -44,16 +45,18 @@ _CALL, _MACHINE, _FIRST = 0, 4, 16
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _PATH_BENEATH = 1, 1
 
-#: Access rights for files: each version of Landlock adds some to the 13 of the first.
+#: Access rights for files: each later version of Landlock adds some rights to the 13
+#: rights of the first version.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
 _RIGHTS = ((1, (1 << 13) - 1), (2, 1 << 13), (3, _TRUNCATE), (5, _IOCTL))
 
-#: Rights that apply to files as well as folders; the others apply only to folders.
+#: Rights that apply to files as well as folders; all other rights apply only to
+#: folders.
 _OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 
-#: First version that can block signals to other processes and their abstract sockets,
-#: and its scopes.
+#: First version that can block signals to other processes and connections to their
+#: abstract sockets, and the bits of these scopes.
 _SCOPES_SINCE, _SCOPES = 6, 3
 
 #: Paths that every program may read and run, for scripts and libraries.
@@ -62,7 +65,10 @@ _DEVICES = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 
 
 class _Ruleset(ctypes.Structure):
-    """Rights and scopes that a set of rules restricts."""
+    """
+    Argument of landlock_create_ruleset(2): the rights and scopes that a set of rules
+    restricts.
+    """
 
     _fields_ = (
         ("files", ctypes.c_uint64),
@@ -72,7 +78,7 @@ class _Ruleset(ctypes.Structure):
 
 
 class _Beneath(ctypes.Structure):
-    """Rights at and below a path."""
+    """Argument of landlock_add_rule(2): the permitted rights at and below a path."""
 
     _pack_ = 1
     _fields_ = (("rights", ctypes.c_uint64), ("place", ctypes.c_int32))
@@ -90,7 +96,7 @@ class _Step(ctypes.Structure):
 
 
 class _Filter(ctypes.Structure):
-    """BPF program."""
+    """BPF program, as prctl(2) takes it."""
 
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.POINTER(_Step)))
 
@@ -99,8 +105,8 @@ def refuse_sockets(libc: ctypes.CDLL) -> bool:
     """
     Have the kernel refuse all sockets except Unix sockets.
 
-    For systems without network namespaces, such as most containers: the proxy settings
-    do not affect requests to loopback addresses.
+    This is for systems without network namespaces, such as most containers, because the
+    proxy settings do not affect requests to loopback addresses.
 
     :returns: whether the filter is active.
     """
@@ -128,7 +134,7 @@ def refuse_sockets(libc: ctypes.CDLL) -> bool:
 
 
 def landlock_version() -> int:
-    """Return the version of the kernel's Landlock; 0 if it has none."""
+    """Return the version of the kernel's Landlock; 0 if the kernel has no Landlock."""
     if sys.platform != "linux":
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
@@ -141,13 +147,14 @@ def confine(libc: ctypes.CDLL, version: int, program: str, folder: str) -> bool:
     Have the kernel refuse this process all files except the ones that it needs.
 
     The process may read and run *program* and the system's programs and libraries, and
-    has full access to *folder*, but none to ``/proc``, ``/etc``, ``/home`` or ``/var``.
+    has full access to *folder*, but has no access to ``/proc``, ``/etc``, ``/home`` or
+    ``/var``.
 
     :returns: whether the rules are active.
     """
     every = sum(bits for since, bits in _RIGHTS if since <= version)
     rules = _Ruleset(every, 0, _SCOPES if version >= _SCOPES_SINCE else 0)
-    # Older kernels know only the first field.
+    # Pass only the first field if possible, because older kernels know only this field.
     size = ctypes.sizeof(rules) if rules.scopes else ctypes.sizeof(ctypes.c_uint64)
     made = libc.syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), 0)
     if made < 0:
@@ -180,7 +187,7 @@ def main(arguments: list[str]) -> None:
     limits, program = json.loads(arguments[0]), arguments[1:]
     libc = ctypes.CDLL(None, use_errno=True)
     os.setsid()
-    # Kill this process when agentk is killed.
+    # Have the kernel kill this process when agentk is killed.
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if not limits["network"]:

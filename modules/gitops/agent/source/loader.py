@@ -56,7 +56,7 @@ async def read_snapshot(
         refused = tuple(SourceProblem(origin, one) for one in reasons)
         if not isinstance(error, RenderingRefused) or error.made is None:
             return Source((), refused)
-        # Report the other problems together with this one.
+        # Report the problems of the rendered objects together with this one.
         source = await _read_made(kind, error.made, renderer.threads)
         return Source((), (*refused, *source.problems))
     return await _read_made(kind, made, renderer.threads)
@@ -66,8 +66,8 @@ async def _read_made(
     kind: SourceKind, made: tuple[str, bytes], threads: TextThreads
 ) -> Source:
     name, text = made
-    # The name of a folder may end in ``.json``; the slash marks it as a folder, not a
-    # JSON file.
+    # The name of a folder may end in ``.json``: a slash after the name keeps it from
+    # being read as a JSON file.
     name += "/" * name.endswith(".json")
     source = await threads.run(read_source, ((name, text),))
     hooks = tuple(_hooks(source)) if kind.kind == "helm" else ()
@@ -75,7 +75,7 @@ async def _read_made(
 
 
 def _hooks(source: Source) -> Iterator[SourceProblem]:
-    """Yield problems for objects that Helm would apply at a time of its own."""
+    """Yield problems for hooks: objects that Helm would apply at another time."""
     for one in source.manifests:
         hook = one.annotations.get("helm.sh/hook", "")
         if hook and not {each.strip() for each in hook.split(",")} <= {"crd-install"}:

@@ -30,7 +30,7 @@ async def pause(
 
     :param random: returns a number from 0 to 1, so that not all agents send their
         requests at once when kas returns.
-    :param over: ends the pause early when the caller fires it.
+    :param over: Deferred that the caller fires to end the pause early.
     """
     over = Deferred() if over is None else over
     call = api.clock.callLater(seconds, over.callback, None)

@@ -54,7 +54,7 @@ _FIELDS = frozenset(
     )
 )
 
-#: Keys of items that name files.
+#: Keys of an item in ``patches``, whose values may name files.
 _PATCH = frozenset(("options", "patch", "path", "target"))
 _GENERATOR = frozenset(
     ("behavior", "env", "envs", "files", "literals", "name", "namespace", "options")
@@ -93,7 +93,8 @@ _TOKEN = re.compile(
     rb"""|(?<![.\w])lookup\b"""
 )
 
-#: A call of ``tpl``; and a call of ``lookup`` in a literal that may be passed to it.
+#: Pattern for a call of ``tpl``; and pattern for a call of ``lookup`` in a literal that
+#: may be passed to ``tpl``.
 _TPL = re.compile(rb"(?<![.\w])tpl\b")
 _LITERAL_LOOKUP = re.compile(rb"(?<![.\w])lookup\b")
 
@@ -104,13 +105,14 @@ _SECRETS = re.compile(rb"secret|password|token|credential", re.IGNORECASE)
 #: Keywords of a JSON schema that refer to other schemas.
 _REFERENCES = ("$dynamicRef", "$id", "$recursiveRef", "$ref", "$schema", "id")
 
-#: Words in error output that describe the object at a path, and an absolute path.
+#: Patterns for words in error output that describe the object at a path, and for an
+#: absolute path.
 _LOOKED = re.compile(
     r"\b(?:open|l?stat|read\w*|evalsymlinks?|director\w+|file)\b|denied", re.IGNORECASE
 )
 _ABSOLUTE = re.compile(r"file:/|(?<![\w.:/-])/[\w.]")
 
-#: A file that the program names, optionally with line and column.
+#: Pattern for a file that the program names, optionally with line and column.
 _PLACE = re.compile(r"[\w.-]+(?:/[\w.-]+)*\.(?:ya?ml|json|tpl|env)(?::\d+){0,2}")
 
 #: Names of hooks that only ``helm test`` runs.
@@ -133,9 +135,9 @@ class RenderingRefused(CallError):
     """
     Error for a source that must not be rendered.
 
-    :ivar reasons: all reasons.
+    :ivar reasons: all reasons why the source must not be rendered.
     :ivar made: the result of `Renderer.render` if the source was rendered in spite of
-        them; None otherwise.
+        these reasons; None otherwise.
     """
 
     def __init__(
@@ -164,8 +166,8 @@ class Renderer:
     """
     Renderer of manifests.
 
-    :param kustomize: the path of the program; *helm* is the path of Helm.
-    :param threads: process texts of repositories.
+    :param kustomize: the path of kustomize; *helm* is the path of Helm.
+    :param threads: the threads that process texts of repositories.
     """
 
     children: ChildProcesses
@@ -203,7 +205,8 @@ class Renderer:
             looks = await self.threads.run(_checked_chart, kind, dict(files))
         place = TemporaryFolder()
         folder = place.path
-        # Values may be secret, too, and are not in the files.
+        # Assume that the error output may quote a secret if the source has Helm values,
+        # which may be secret and are not in the files.
         quotes = bool(kind.values) or await self.threads.run(_has_secrets, files)
         try:
             if kind.kind == "helm":
@@ -219,7 +222,8 @@ class Renderer:
             what = f"helm template {kind.path or '.'}"
             arguments = _helm_arguments(kind, namespace, folder, capabilities)
             if not self.children.is_confined:
-                # A packaged subchart may contain a schema that refers to any file.
+                # Skip the validation of values, because a packaged subchart may contain
+                # a schema that refers to any file.
                 arguments.insert(1, "--skip-schema-validation")
             try:
                 first = await self._made(self.helm, arguments, folder, what, quotes)
@@ -249,8 +253,7 @@ class Renderer:
         capabilities: Capabilities,
     ) -> Sequence[tuple[str, bytes]]:
         """
-        Return files in which the chart's tests for API versions that the cluster lacks
-        fail.
+        Return files whose tests for API versions fail if the cluster lacks the version.
         """
         if not await self.threads.run(lambda: helm_versions.asks(dict(files))):
             return files
@@ -293,7 +296,8 @@ class Renderer:
             for own in (os.path.realpath(folder), str(folder)):
                 said = said.replace(f"{own}/files/", "").replace(own, "")
             if made.is_said and _LOOKED.search(said) and _ABSOLUTE.search(said):
-                # Authors in Git need not know the files of agentk's machine.
+                # Do not show such a message, because authors in Git need not know the
+                # files of agentk's machine.
                 said = (
                     "it fails at a path outside of the repository; its error output "
                     "is left out: run it by hand to see it"
@@ -313,7 +317,7 @@ def _has_secrets(files: Iterable[tuple[str, bytes]]) -> bool:
     return any(_SECRETS.search(path.encode() + b"\n" + data) for path, data in files)
 
 
-# Kustomize.
+# Checks for kustomize.
 
 
 def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
@@ -398,7 +402,7 @@ def _files_and_folders(files: Iterable[str]) -> set[str]:
     """Return all paths of files and their folders; the root is empty."""
     found: set[str] = {""}
     for path in files:
-        # Stop at the first folder that is known: its parents are known, too.
+        # If the folder is known, its parent folders are known, too.
         while path not in found:
             found.add(path)
             path = posixpath.dirname(path)
@@ -450,15 +454,16 @@ def _list(found: Any) -> list[Any]:
     return found if isinstance(found, list) else [] if found is None else [found]
 
 
-# Helm.
+# Checks for Helm.
 
 
 def _checked_chart(kind: SourceKind, files: Mapping[str, bytes]) -> list[str]:
     """
     Check a chart.
 
-    :returns: the places where it reads from the cluster; it can be rendered anyway.
-    :raises RenderingRefused: if it must not be rendered.
+    :returns: the places where the chart reads from the cluster; the chart can be
+        rendered anyway.
+    :raises RenderingRefused: if the chart must not be rendered.
     """
     if problems := [*_helm_problems(kind, files)]:
         raise RenderingRefused([*problems, *_lookups(kind, files)][:MAX_REASONS])
@@ -502,12 +507,14 @@ def _lookups(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
 
 def _schema_leads_to(data: bytes) -> str:
     """
-    Return why a schema of values cannot be used; empty if it does not refer to others.
+    Return why a schema of values cannot be used; empty if it can be used, because it
+    does not refer to other schemas.
     """
     try:
         waiting = [json.loads(data)]
     except (ValueError, RecursionError):
-        # Helm accepts more than Python: bytes that are not UTF-8, and deeper nesting.
+        # Python cannot read everything that Helm accepts: bytes that are not UTF-8, and
+        # deeper nesting.
         return "agentk cannot read this schema: write it as JSON in UTF-8"
     while waiting:
         one = waiting.pop()
@@ -533,10 +540,10 @@ def _schema_leads_to(data: bytes) -> str:
 
 def _lookup_in(template: bytes) -> int | None:
     """
-    Return the offset of the first call of ``lookup``; None if there is none.
+    Return the offset of the first call of ``lookup``; None if no call was found.
 
-    If the template calls ``tpl``, its literals count as templates. Templates from
-    values, and templates that are composed, cannot be detected here.
+    If the template calls ``tpl``, the literals in the template count as templates, too.
+    Templates from values, and templates that are composed, cannot be detected.
     """
     place = 0
     has_tpl = _TPL.search(template) is not None
@@ -584,7 +591,10 @@ def _helm_arguments(
 
 
 def _differing(first: bytes, second: bytes) -> str:
-    """Return the templates whose results differ; empty if none do."""
+    """
+    Return the names of templates whose results differ in the two outputs; empty if none
+    do.
+    """
     if first == second:
         return ""
     parts = [_by_template(one) for one in (first, second)]

@@ -19,7 +19,7 @@ MAX_BYTES = 64 * 1024**2
 #: Maximum characters of the name of a ref or the id of a repository.
 MAX_NAME = 1000
 
-#: Maximum number of files, and maximum bytes of a path: the limit of Linux for paths.
+#: Maximum number of files, and maximum bytes of a path, which is the limit of Linux.
 MAX_FILES, MAX_PATH = 20_000, 4096
 
 
@@ -28,8 +28,10 @@ class Location:
     """
     Ref of a repository, as kas resolved it.
 
-    :ivar repository: its id, which does not depend on its name; empty if unknown.
-    :ivar ref: the full name, or the id of a commit; empty or ``HEAD`` if unknown.
+    :ivar repository: the id of the repository, which does not depend on the
+        repository's name; empty if unknown.
+    :ivar ref: the full name of the ref, or the id of a commit; empty or ``HEAD`` if
+        unknown.
     """
 
     repository: str = ""
@@ -70,7 +72,8 @@ class Snapshot:
     """
     All files of a source at a commit.
 
-    :ivar project_id: the project's id at GitLab; 0 if it has none.
+    :ivar project_id: the id of the project in GitLab; 0 if the repository is not a
+        project of GitLab.
     :ivar project: the full path of the project, or the name of the repository.
     :ivar at: the ref and repository that kas read.
     :ivar files: paths from the root of the repository, and contents.
@@ -97,13 +100,14 @@ class Snapshot:
     @property
     def followed(self) -> str:
         """
-        Ref and paths that the source follows, for its inventory; see `followed_in`.
+        Ref and paths that the source follows, as text for the inventory; `followed_in`
+        parses this text.
         """
         return f"{self.at} {self.project}"
 
 
 def followed_in(text: str) -> tuple[Location, str]:
-    """Return the location and the project of `Snapshot.followed`."""
+    """Parse the value of `Snapshot.followed`: return the location and the project."""
     repository, _, rest = text.partition(" ")
     ref, _, project = rest.partition(" ")
     return Location(repository, ref), project
@@ -121,13 +125,14 @@ async def receive(
     headed: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> Snapshot | None:
     """
-    Receive one response; None if it ended before it began, so that the caller repeats
-    the request.
+    Receive one response and return its snapshot; None if the stream ended before the
+    response began, so that the caller has to repeat the request.
 
     :param began: called with the commit of a response, before its files.
     :param headed: called with the snapshot of a response, before its files.
-    :raises CallError: DATA_LOSS if it is incomplete, or differs from the files that kas
-        read, and must not be used; RESOURCE_EXHAUSTED if it is too large.
+    :raises CallError: DATA_LOSS if the response is incomplete or differs from the files
+        that kas read, so that it must not be used; RESOURCE_EXHAUSTED if the response
+        is too large.
     """
     header: rpc_pb2.ObjectsToSynchronizeResponse.Header | None = None
     files: dict[str, list[bytes]] = {}

@@ -11,7 +11,7 @@ from twisted.internet.threads import deferToThread
 __all__ = ["COMMIT_THREADS", "PREVIEW_THREADS", "TextThreads"]
 
 #: Number of threads for texts of commits, and for texts of previews.  The reactor's
-#: pool has ten, and agentk needs some to resolve the names of servers.
+#: pool has ten threads, and agentk needs some threads to resolve the names of servers.
 COMMIT_THREADS, PREVIEW_THREADS = 5, 2
 
 P = ParamSpec("P")
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 class TextThreads:
     """
-    Slots in the thread pool of the reactor.
+    Limited access to the thread pool of the reactor, by slots.
 
     A thread cannot be stopped, so a cancelled call holds its slot until its thread has
     ended.
