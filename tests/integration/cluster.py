@@ -170,15 +170,23 @@ def _keep(assets: Path, folder: Path) -> None:
         process.kill()
 
 
+#: Bytes of the longest line of an audit log.
+_LONGEST_LINE = 1024 * 1024
+
+
 class Audit:
     """The audit log from one moment on."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._begin = os.path.getsize(path)
+        # Begin at the line that the API server may be writing now.
+        with path.open("rb") as log:
+            begin = max(0, os.path.getsize(path) - _LONGEST_LINE)
+            log.seek(begin)
+            self._begin = begin + log.read().rfind(b"\n") + 1
 
     def events(self) -> list[dict[str, Any]]:
-        """Those since then."""
+        """Return the events since then."""
         with self._path.open("rb") as log:
             log.seek(self._begin)
             lines = log.read().split(b"\n")
