@@ -19,27 +19,19 @@ _T = TypeVar("_T")
 async def in_parallel(
     calls: Iterable[Callable[[], Coroutine[Any, Any, _T]]],
     limit: int = IN_FLIGHT,
-    ends: Callable[[], None] = lambda: None,
 ) -> list[_T]:
     """
     Return the results of *calls* in their order; at most *limit* run at the same time.
 
     A failure or a cancellation ends all calls: running calls are cancelled, and waiting
     calls never start.
-
-    :param ends: called when a call has failed, before the others are cancelled, so that
-        the caller can cancel further work.
     """
     waiting = enumerate(calls)
     results: dict[int, _T] = {}
 
     async def work() -> None:
         for number, call in waiting:
-            try:
-                results[number] = await call()
-            except BaseException:
-                ends()
-                raise
+            results[number] = await call()
 
     working = [Deferred.fromCoroutine(work()) for _ in range(limit)]
     try:

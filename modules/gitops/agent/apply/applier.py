@@ -17,7 +17,7 @@ from modules.gitops.agent.apply.settled import Settled, digest_of
 from modules.gitops.agent.inventory.inventory import InventoryEntry
 from modules.gitops.agent.inventory.listing import Seen
 from modules.gitops.agent.objects.differences import AppliedVersion, applied_version
-from modules.gitops.agent.objects.live import live_object
+from modules.gitops.agent.objects.live import live_object, patch_unchanged
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey
 from modules.gitops.agent.objects.ownership import FIELD_MANAGER, taken_over
 from modules.gitops.agent.objects.prune_guards import owner_of
@@ -260,17 +260,14 @@ class Applier:
     async def _take_over(self, action: Action) -> None:
         """Take over the fields that other tools applied from files."""
         assert action.manifest is not None
-        key = action.key
         resource = await self._execution.resource_of(action.manifest)
-        live = await live_object(self._execution.client, resource, key)
+        live = await live_object(self._execution.client, resource, action.key)
         fields = None if live is None else taken_over(live["metadata"], FIELD_MANAGER)
         if live is None or fields is None:
             return
         self._execution.ledger.check_leads()
-        names = ("uid", "resourceVersion")
-        metadata = {name: live["metadata"].get(name, "") for name in names}
-        change = {"metadata": {**metadata, "managedFields": fields}}
-        await self._execution.client.patch(resource, key.name, change, key.namespace)
+        client, change = self._execution.client, {"managedFields": fields}
+        await patch_unchanged(client, resource, live, change)
 
     async def _changed(self, action: Action) -> str:
         """

@@ -22,7 +22,7 @@ from modules.gitops.agent.apply.execution import (
 from modules.gitops.agent.apply.ledger import Superseded
 from modules.gitops.agent.apply.outcome import Outcome
 from modules.gitops.agent.apply.refusal import words_of
-from modules.gitops.agent.objects.live import live_object
+from modules.gitops.agent.objects.live import live_object, patch_unchanged
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.ownership import FIELD_MANAGER
 from modules.gitops.agent.objects.prune_guards import (
@@ -193,7 +193,7 @@ class OwnershipMarks:
             return ""
         try:
             resource = await self._execution.resource_of(live)
-            await self._annotate_unchanged(key, live, resource, {CLAIMED_BY: None})
+            await self._annotate_unchanged(live, resource, {CLAIMED_BY: None})
         except CallError as error:
             if error.status in (*UNDECIDED, Status.ABORTED):
                 return words_of(key, error)
@@ -208,7 +208,7 @@ class OwnershipMarks:
         ours = {OWNER: None, GIVEN_BY: given_by}
         try:
             resource = await self._execution.resource_of(action.live)
-            await self._annotate_unchanged(key, action.live, resource, ours)
+            await self._annotate_unchanged(action.live, resource, ours)
         except CallError as error:
             if error.status is not Status.NOT_FOUND:
                 self._execution.ledger.note(key, Outcome.FAILED, error.message)
@@ -218,7 +218,6 @@ class OwnershipMarks:
 
     async def _annotate_unchanged(
         self,
-        key: ObjectKey,
         live: KubernetesObject,
         resource: KubernetesResource,
         annotations: Mapping[str, str | None],
@@ -230,12 +229,8 @@ class OwnershipMarks:
         :raises CallError: ABORTED if another client changed the object since then.
         """
         self._execution.ledger.check_leads()
-        names = ("uid", "resourceVersion")
-        metadata = {name: live["metadata"].get(name, "") for name in names}
-        patch = {"metadata": {**metadata, "annotations": annotations}}
-        await self._execution.client.patch(
-            resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
-        )
+        client, change = self._execution.client, {"annotations": annotations}
+        await patch_unchanged(client, resource, live, change, FIELD_MANAGER)
 
     async def take(self, action: Action) -> bool:
         """
@@ -268,7 +263,7 @@ class OwnershipMarks:
             claim = owner if owner and owner != own else None
             mark = {OWNER: own, CLAIMED_BY: claim, GIVEN_BY: None}
             try:
-                await self._annotate_unchanged(key, live, resource, mark)
+                await self._annotate_unchanged(live, resource, mark)
             except CallError as error:
                 # Another client changed the object in the meantime.
                 if error.status is not Status.ABORTED:

@@ -87,6 +87,11 @@ class DesiredCommits:
         return self.snapshot.project if self.snapshot is not None else ""
 
     @property
+    def name_in_commands(self) -> str:
+        """Name of the project as an argument of kasctl."""
+        return self._settings.label or self.repository
+
+    @property
     def inventory(self) -> str:
         """Id of the project's inventory; empty before the first commit."""
         found = self.snapshot or self._commits.absent

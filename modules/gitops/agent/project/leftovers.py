@@ -24,7 +24,7 @@ from modules.gitops.agent.inventory.inventory import (
     WRITER,
     InventoryStore,
 )
-from modules.gitops.agent.objects.live import live_object
+from modules.gitops.agent.objects.live import live_object, patch_unchanged
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.ownership import FIELD_MANAGER
 from modules.gitops.agent.objects.prune_guards import (
@@ -207,7 +207,7 @@ class Leftovers:
             )
             claimed = entries[key].claimed
             if live is not None and claimed and owner_of(live):
-                await self._drop_claim(inventory, key, live)
+                await self._drop_claim(inventory, live)
             if live is not None and (
                 owner_of(live) == inventory or was_given(live, claimed, inventory)
             ):
@@ -216,9 +216,7 @@ class Leftovers:
                     found.append(key)
         return found, is_empty
 
-    async def _drop_claim(
-        self, inventory: str, key: ObjectKey, live: KubernetesObject
-    ) -> None:
+    async def _drop_claim(self, inventory: str, live: KubernetesObject) -> None:
         """
         Remove the claim of a former inventory from an object.
 
@@ -230,12 +228,8 @@ class Leftovers:
         if claimed_by(live) != inventory:
             return
         resource = await self._client.resource(live["apiVersion"], live["kind"])
-        names = ("uid", "resourceVersion")
-        metadata = {name: live["metadata"].get(name, "") for name in names}
-        patch = {"metadata": {**metadata, "annotations": {CLAIMED_BY: None}}}
-        await self._client.patch(
-            resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
-        )
+        change = {"annotations": {CLAIMED_BY: None}}
+        await patch_unchanged(self._client, resource, live, change, FIELD_MANAGER)
 
 
 def _line(inventory: str, namespace: str, staying: Sequence[ObjectKey]) -> str:

@@ -153,7 +153,7 @@ class Passes:
         """
         return report.blocked if self._settings.prune else []
 
-    def pass_over(self, snapshot: Snapshot, store: InventoryStore) -> Pass:
+    def pass_for(self, snapshot: Snapshot, store: InventoryStore) -> Pass:
         """Return the pass that applies a commit."""
         settings = self._settings
         is_newest = snapshot is self._desired.snapshot
@@ -257,7 +257,7 @@ class Passes:
         assert snapshot is not None
         keys = [one.key for one in manifests]
         store = self._stores.orders(snapshot)
-        one_pass = self.pass_over(snapshot, self._stores.inventory(snapshot, store))
+        one_pass = self.pass_for(snapshot, self._stores.inventory(snapshot, store))
         try:
             orders = await store.read()
             if orders.bound != self._desired.orders.bound:
@@ -346,7 +346,7 @@ class Passes:
     async def _reported(
         self, snapshot: Snapshot, source: Source, store: InventoryStore
     ) -> Report:
-        reconciler, one_pass = self.reconciler, self.pass_over(snapshot, store)
+        reconciler, one_pass = self.reconciler, self.pass_for(snapshot, store)
         if not self.is_dry_run:
             if self._repairing is not None and not source.problems:
                 keys = self._repairing
@@ -418,8 +418,10 @@ class Passes:
         lines = [str(one) for one in report.problems]
         lines += [str(one) for one in (*report.failed, *self.guarded(report))]
         if report.release:
-            project = self._settings.label or self._desired.repository
-            agent = self._context.api.agent_name
+            agent, project = (
+                self._context.api.agent_name,
+                self._desired.name_in_commands,
+            )
             lines.insert(0, how_to_release(agent, project, report))
         is_wrong = not self._transfers.awaits_agents
         self._journal.explain(report.commit, lines, is_wrong=is_wrong)

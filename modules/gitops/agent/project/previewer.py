@@ -54,7 +54,7 @@ class Previewer:
         store = self._stores.inventory(snapshot, self._stores.orders(snapshot))
         waits = self._transfers.deletes_wait.copy()
         one_pass = attrs.evolve(
-            self._passes.pass_over(snapshot, store),
+            self._passes.pass_for(snapshot, store),
             # A preview neither begins nor ends a wait of a pass that may be running.
             stays=self._transfers.handover.stays,
             given=self._transfers.gives,

@@ -209,5 +209,5 @@ class Project:
         return await decryptor.decrypt(source, self._client, secret)
 
     def _how_to_look(self) -> str:
-        project = self.settings.label or self.desired.repository
-        return how_to_look(self._context.api.agent_name, project)
+        agent = self._context.api.agent_name
+        return how_to_look(agent, self.desired.name_in_commands)
