@@ -21,6 +21,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
+import msgspec
 from twisted.internet.interfaces import (
     IStreamClientEndpoint,
 )
@@ -31,10 +32,13 @@ __all__ = [
     "IKubernetes",
     "IKubernetesClient",
     "IOwnNamespace",
+    "KubernetesMetadata",
     "KubernetesObject",
     "KubernetesResource",
     "KubernetesResponse",
+    "KubernetesShape",
     "KubernetesWrite",
+    "OwnerReference",
     "WatchEvent",
     "WatchEventType",
 ]
@@ -79,6 +83,46 @@ class KubernetesResponse:
 
 #: A Kubernetes object as parsed JSON: ``{"kind": "Pod", "metadata": ...}``.
 KubernetesObject = dict[str, Any]
+
+
+class OwnerReference(msgspec.Struct, rename="camel", gc=False):
+    """Reference from an object to an object that owns it."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class KubernetesMetadata(msgspec.Struct, rename="camel"):
+    """
+    The part of an object's ``metadata`` that describes every object.
+
+    :ivar creation_timestamp: a time in RFC 3339, as the API server writes it.
+    """
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+    finalizers: list[str] | None = None
+
+
+class KubernetesShape(msgspec.Struct, rename="camel"):
+    """
+    Base class for the fields that a watch reads of each object: see
+    `IKubernetesClient.watch`.
+
+    A subclass adds the fields that it needs.  Each field has a default, because the API
+    server omits empty fields, and some may be None.
+    """
+
+    metadata: KubernetesMetadata = msgspec.field(default_factory=KubernetesMetadata)
 
 
 @attrs.frozen
@@ -150,13 +194,14 @@ class WatchEvent:
     """
     One event of a watch.
 
-    :ivar object: None for RESET, SYNCED and BOOKMARK.
+    :ivar object: None for RESET, SYNCED and BOOKMARK; an instance of the shape if the
+        watch has one.
     :ivar resource_version: position of the watch after this event; empty for RESET, and
         for ADDED before SYNCED.
     """
 
     type: WatchEventType
-    object: KubernetesObject | None = attrs.field(default=None, repr=False)
+    object: Any = attrs.field(default=None, repr=False)
     resource_version: str = ""
 
 
@@ -242,6 +287,7 @@ class IKubernetesClient(Interface):
         label_selector: str = "",
         field_selector: str = "",
         metadata_only: bool = False,
+        shape: type[KubernetesShape] | None = None,
     ) -> AsyncGenerator[WatchEvent, None]:
         """
         Yield all objects, and then each change, for as long as the caller reads.
@@ -253,6 +299,9 @@ class IKubernetesClient(Interface):
 
         :param metadata_only: request only the ``metadata`` of each object, as a
             PartialObjectMetadata, which never contains the data of a Secret.
+        :param shape: read only the fields of this class, and skip the others while
+            parsing.  This takes a tenth of the time of parsing the whole object.  The
+            watch omits an object whose fields have other types.
         :raises CallError: an error that a retry does not fix: PERMISSION_DENIED,
             NOT_FOUND, INVALID_ARGUMENT.
         """

@@ -7,10 +7,17 @@ Kubernetes' API, for kas, agentk and modules.
     client.py           requests of an agent half to the API server next to agentk
     discovery.py        kinds of objects and their paths
     watch.py            a watch that resumes
+    health.py           whether an object has reached the state of its specification
     answers.py          responses, complete or line by line
 """
 
 from tunnel.kubernetes.client import KubernetesClient, KubernetesClients
+from tunnel.kubernetes.health import (
+    HealthStatus,
+    ObjectHealth,
+    health_of,
+    why_it_stays,
+)
 from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.own_namespace import OwnNamespace, OwnNamespaceRefusal
 from tunnel.kubernetes.request_info import (
@@ -26,18 +33,22 @@ from tunnel.kubernetes.request_info import (
 )
 
 __all__ = [
+    "HealthStatus",
     "KubernetesClient",
     "KubernetesClients",
     "Lasts",
+    "ObjectHealth",
     "OwnNamespace",
     "OwnNamespaceRefusal",
     "RequestInfo",
     "escapes_root",
+    "health_of",
     "impersonation_fields",
     "lasts",
     "only_reads",
     "query_flag",
     "query_value",
     "request_info",
+    "why_it_stays",
     "why_refused",
 ]

@@ -6,9 +6,10 @@ import json
 from collections import deque
 from typing import Any
 
+import msgspec
 from twisted.internet.defer import Deferred
 
-from tunnel.api import KubernetesResponse
+from tunnel.api import KubernetesResponse, KubernetesShape
 from tunnel.errors import CallError, Status
 from tunnel.http1 import ResponseHead, UpstreamError, UpstreamRequest
 
@@ -20,6 +21,7 @@ __all__ = [
     "error_of",
     "object_in",
     "shallow",
+    "shaped_page",
     "unavailable",
 ]
 
@@ -93,6 +95,47 @@ def object_in(response: KubernetesResponse) -> Any:
     if deep:
         raise _too_deep()
     return found
+
+
+class _PageMetadata(msgspec.Struct, rename={"version": "resourceVersion"}):
+    version: str = ""
+    #: Position of the next page; the key in JSON is a keyword of Python.
+    going_on: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct):
+    """A page of a list whose objects are not parsed yet."""
+
+    metadata: _PageMetadata = msgspec.field(default_factory=_PageMetadata)
+    items: list[msgspec.Raw] | None = None
+
+
+_PAGES = msgspec.json.Decoder(_Page)
+
+
+def shaped_page(
+    body: bytes, shape: type[KubernetesShape]
+) -> tuple[list[KubernetesShape], str, str]:
+    """
+    Return the objects of one page of a list, its version, and the position of the next
+    page, which is empty after the last page.
+
+    Objects whose fields have unexpected types are omitted.
+
+    :raises CallError: UNAVAILABLE if the page is not a list.
+    """
+    try:
+        page = _PAGES.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise CallError(Status.UNAVAILABLE, "API server: a malformed list") from None
+    decode = msgspec.json.Decoder(shape).decode
+    objects: list[KubernetesShape] = []
+    for one in page.items or ():
+        try:
+            objects.append(decode(one))
+        except (msgspec.ValidationError, RecursionError):
+            continue
+    return objects, page.metadata.version, page.metadata.going_on
 
 
 def shallow(found: Any) -> Any:

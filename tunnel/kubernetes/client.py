@@ -23,6 +23,7 @@ from tunnel.api import (
     KubernetesObject,
     KubernetesResource,
     KubernetesResponse,
+    KubernetesShape,
     WatchEvent,
 )
 from tunnel.errors import CallError, Status
@@ -33,6 +34,7 @@ from tunnel.kubernetes.answers import (
     WholeAnswer,
     object_in,
     shallow,
+    shaped_page,
     unavailable,
 )
 from tunnel.kubernetes.discovery import (
@@ -344,6 +346,7 @@ class KubernetesClient:
         query: Mapping[str, str],
         limit: int = PAGE,
         accept: str = _JSON,
+        shape: type[KubernetesShape] | None = None,
     ) -> AsyncGenerator[ObjectPage, None]:
         path, going_on = path_of(resource, namespace), ""
         while True:
@@ -353,15 +356,20 @@ class KubernetesClient:
             response = await self._request(
                 "GET", _with(path, asked), b"", "", TIMEOUT, accept
             )
-            answer = object_in(response)
-            objects = answer.get("items") or []
-            for one in objects:
-                # A list contains the version and kind only once, for all its objects.
-                one.setdefault("apiVersion", resource.api_version)
-                one.setdefault("kind", resource.kind)
-            metadata = answer.get("metadata", {})
-            yield ObjectPage(objects, metadata.get("resourceVersion", ""))
-            going_on = metadata.get("continue", "")
+            if shape is None or not 200 <= response.status < 300:
+                answer = object_in(response)
+                objects = answer.get("items") or []
+                for one in objects:
+                    # A list contains the version and kind only once, for all its
+                    # objects.
+                    one.setdefault("apiVersion", resource.api_version)
+                    one.setdefault("kind", resource.kind)
+                metadata = answer.get("metadata", {})
+                version = metadata.get("resourceVersion", "")
+                going_on = metadata.get("continue", "")
+            else:
+                objects, version, going_on = shaped_page(response.body, shape)
+            yield ObjectPage(objects, version)
             if not going_on:
                 return
 
@@ -373,6 +381,7 @@ class KubernetesClient:
         label_selector: str = "",
         field_selector: str = "",
         metadata_only: bool = False,
+        shape: type[KubernetesShape] | None = None,
     ) -> AsyncGenerator[WatchEvent, None]:
         """Yield all objects, and then each change."""
         listed, watched = (
@@ -398,10 +407,11 @@ class KubernetesClient:
 
         requests = WatchRequests(
             resource.group,
-            lambda: self._pages(resource, namespace, query, accept=listed),
+            lambda: self._pages(resource, namespace, query, accept=listed, shape=shape),
             changes,
             newest,
             self._clients.cluster_as_agentk.rejected,
+            shape,
         )
         clients = self._clients
         return watch_events(

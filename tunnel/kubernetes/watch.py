@@ -19,11 +19,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
 import attrs
+import msgspec
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from tunnel.api import KubernetesObject, WatchEvent, WatchEventType
+from tunnel.api import KubernetesShape, WatchEvent, WatchEventType
 from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamError
 from tunnel.kubernetes.answers import AnswerLines, error_of
@@ -124,7 +125,7 @@ class ObjectPage:
     :ivar resource_version: version of the state that all pages of the list show.
     """
 
-    objects: list[KubernetesObject]
+    objects: list[Any]
     resource_version: str
 
 
@@ -138,6 +139,7 @@ class WatchRequests:
     :ivar changes: starts one watch request with the given parameters.
     :ivar newest: returns the current version, read from etcd.
     :ivar rejected: reports that the API server did not accept the credential.
+    :ivar shape: the fields to read of each object; None for whole objects.
     """
 
     group: str
@@ -145,6 +147,7 @@ class WatchRequests:
     changes: Callable[[Mapping[str, str]], AnswerLines]
     newest: Callable[[], Awaitable[str]]
     rejected: Callable[[], None]
+    shape: type[KubernetesShape] | None = None
 
 
 @attrs.frozen
@@ -303,6 +306,11 @@ class _Request:
     _waits_since: float | None = attrs.field(default=None, init=False)
     _marker_call: IDelayedCall | None = attrs.field(default=None, init=False)
     _lines: AnswerLines = attrs.field(init=False)
+    _read: Callable[[bytes, int], _Change | None] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        shape = self._requests.shape
+        self._read = _change_in if shape is None else _ShapedChanges(shape).read
 
     @property
     def lasted(self) -> float:
@@ -415,10 +423,43 @@ class _Request:
             self._waits_since = None
             if line is None:
                 break
-            if (change := _change_in(line, lines.status)) is not None:
+            if (change := self._read(line, lines.status)) is not None:
                 yield change
         if lines.status not in (0, 200):
             raise error_of(lines.status, None)
+
+
+class _Line(msgspec.Struct, gc=False):
+    """An event whose object is not parsed yet."""
+
+    type: str = ""
+    object: msgspec.Raw = msgspec.Raw()
+
+
+_LINES = msgspec.json.Decoder(_Line)
+
+
+class _ShapedChanges:
+    """Parser of lines that reads only some fields of each object."""
+
+    def __init__(self, shape: type[KubernetesShape]) -> None:
+        self._objects = msgspec.json.Decoder(shape)
+
+    def read(self, line: bytes, status: int) -> _Change | None:
+        """See `_change_in`; return None also for an object with unexpected types."""
+        try:
+            said = _LINES.decode(line)
+        except (msgspec.DecodeError, RecursionError):
+            return _change_in(line, status)
+        kind = _CHANGES.get(said.type)
+        if status != 200 or kind is None or kind is WatchEventType.BOOKMARK:
+            return _change_in(line, status)
+        try:
+            found = self._objects.decode(said.object)
+        except (msgspec.DecodeError, RecursionError):
+            # The line is JSON, so only the types are not those of the shape.
+            return None
+        return _Change(WatchEvent(kind, found, found.metadata.resource_version))
 
 
 def _change_in(line: bytes, status: int) -> _Change | None:

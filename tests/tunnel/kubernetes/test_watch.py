@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
+import msgspec
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.modules.kubernetes_api.pair import Cluster
 from tests.tunnel.http1.wire import Wire
-from tunnel.api import KubernetesResource, WatchEvent
+from tunnel.api import KubernetesResource, KubernetesShape, WatchEvent
 from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamPool
 from tunnel.kubernetes import KubernetesClients
@@ -65,6 +66,8 @@ class WatchCase(SynchronousTestCase):
 
     #: Whether the API server streams initial objects.
     streams = False
+    #: The fields that the watch reads; None for whole objects.
+    shape: type[KubernetesShape] | None = None
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -76,7 +79,9 @@ class WatchCase(SynchronousTestCase):
         self.clients = clients
         if not self.streams:
             clients.initial_events.refuse("")
-        self.events = clients.as_agentk().watch(PODS, "a", label_selector="x=y")
+        self.events = clients.as_agentk().watch(
+            PODS, "a", label_selector="x=y", shape=self.shape
+        )
         self.seen: list[str] = []
         self.reading: Deferred[None] | None = None
         #: The connection that was asked on last.
@@ -92,7 +97,11 @@ class WatchCase(SynchronousTestCase):
             self.seen.append(self.shown(event))
 
     def shown(self, event: WatchEvent) -> str:
-        name = event.object["metadata"]["name"] if event.object else ""
+        name = ""
+        if isinstance(event.object, KubernetesShape):
+            name = event.object.metadata.name
+        elif event.object:
+            name = event.object["metadata"]["name"]
         return " ".join(
             one for one in (event.type.name, name, event.resource_version) if one
         )
@@ -483,3 +492,61 @@ class StreamTests(WatchCase):
         self.answer(whole(gone, 410))
         self.clock.advance(RETRY_MOST)
         self.stream()
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _PodShape(KubernetesShape):
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+
+
+class ShapedWatchTests(WatchTests):
+    """Every test of `WatchTests` with a watch that reads some fields only."""
+
+    shape = _PodShape
+
+    def test_fields_of_the_shape(self) -> None:
+        nodes: list[str] = []
+
+        def shown(event: WatchEvent) -> str:
+            if event.object:
+                nodes.append(event.object.spec.node_name)
+            return ""
+
+        self.shown = shown  # type: ignore[method-assign]
+        self.read()
+        self.asked()
+        found = pod("one", "1") | {"spec": {"nodeName": "n-1", "other": [1]}}
+        self.answer(whole({"items": [found], "metadata": {"resourceVersion": "7"}}))
+        self.asked()
+        moved = pod("one", "8") | {"spec": {"nodeName": "n-2"}}
+        self.answer(HEAD, line("MODIFIED", moved))
+        self.assertEqual(nodes, ["n-1", "n-2"])
+
+    def test_an_object_of_other_types_is_left_out(self) -> None:
+        odd = pod("odd", "1") | {"spec": []}
+        items = {"items": [odd, pod("one", "1")], "metadata": {"resourceVersion": "7"}}
+        self.read()
+        self.asked()
+        self.answer(whole(items))
+        self.assertEqual(self.taken(), ["RESET", "ADDED one", "SYNCED 7"])
+        self.asked()
+        changed = pod("odd", "8") | {"spec": "x"}
+        self.answer(HEAD, line("MODIFIED", changed), line("ADDED", pod("two", "9")))
+        self.assertEqual(self.taken(), ["ADDED two 9"])
+
+    def test_a_list_that_is_none(self) -> None:
+        self.read()
+        self.asked()
+        self.answer(whole([]))
+        self.assertEqual(self.taken(), ["RESET"])
+        # It is asked for again.
+        self.assertGreater(self.pause(), 0)
+
+
+class ShapedStreamTests(StreamTests):
+    """Every test of `StreamTests` with a watch that reads some fields only."""
+
+    shape = _PodShape

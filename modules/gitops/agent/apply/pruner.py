@@ -15,13 +15,13 @@ from modules.gitops.agent.apply.ledger import Ledger
 from modules.gitops.agent.apply.outcome import Outcome
 from modules.gitops.agent.apply.ownership_marks import OwnershipMarks
 from modules.gitops.agent.apply.refusal import words_of
-from modules.gitops.agent.objects.health import why_it_stays
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import claimed_by, owner_of, was_given
 from modules.gitops.agent.plan.plan import Action, Verb
 from tunnel.api import KubernetesResource
 from tunnel.errors import CallError, Status
+from tunnel.kubernetes import why_it_stays
 from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["CLAIMED_MEANWHILE", "NOT_WHILE_FAILING", "Pruner", "Pruning"]

@@ -8,9 +8,9 @@ from twisted.internet.task import deferLater
 
 from modules.gitops.agent.apply.execution import Execution, looks
 from modules.gitops.agent.apply.outcome import Outcome
-from modules.gitops.agent.objects.health import HealthStatus, health_of
 from modules.gitops.agent.objects.manifests import ObjectKey
 from tunnel.errors import CallError
+from tunnel.kubernetes import HealthStatus, health_of
 
 __all__ = ["wait_until_current"]
 

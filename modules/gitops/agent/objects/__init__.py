@@ -7,7 +7,6 @@ Objects of Kubernetes as GitOps reads and compares them.
     ignored.py        fields that a project leaves to other clients
     differences.py    differences between an object and its manifest
     ownership.py      field managers of an object that was applied before
-    health.py         whether an object has reached the state of its specification
     live.py           objects as they are in the cluster now
     prune_guards.py   guards that stop deletes
 """

@@ -20,7 +20,6 @@ from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from modules.gitops.agent.objects.health import ObjectHealth, health_of
 from modules.gitops.agent.objects.ignored import path_of
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.ownership import FIELD_MANAGER
@@ -30,6 +29,7 @@ from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.settings import ReceiverObject, ReceiverSettings
 from tunnel.api import IAgentModuleApi, IServiceClient, KubernetesObject
 from tunnel.errors import CallError, Status
+from tunnel.kubernetes import ObjectHealth, health_of
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.parallel import in_parallel
 

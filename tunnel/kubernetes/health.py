@@ -18,7 +18,7 @@ import attrs
 
 from tunnel.api import KubernetesObject
 
-__all__ = ["HealthStatus", "ObjectHealth", "health_of"]
+__all__ = ["HealthStatus", "ObjectHealth", "health_of", "why_it_stays"]
 
 #: Seconds during which an unschedulable Pod is still expected to run.  Adding a node
 #: for the Pod takes longer, and the operator should then be informed.

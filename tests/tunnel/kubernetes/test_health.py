@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from modules.gitops.agent.objects.health import (
+from tunnel.kubernetes import (
     HealthStatus,
     ObjectHealth,
     health_of,
