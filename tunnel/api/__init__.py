@@ -21,7 +21,7 @@ complete module.
     kubernetes.py     the API server next to agentk
     leadership.py     work that only one replica may do
     stores.py         small durable values that all kas share
-    web.py            pages and webhooks
+    web.py            pages, webhooks and WebSockets
     network.py        listeners, and requests to other servers
     workers.py        limits that the workers of one kas share
     tracing.py        spans for OpenTelemetry
@@ -117,7 +117,13 @@ from tunnel.api.users import (
     IUsers,
     Usage,
 )
-from tunnel.api.web import IWeb
+from tunnel.api.web import (
+    AcceptedWebSocket,
+    IWeb,
+    IWebSocket,
+    WebSocketReceiver,
+    WebSocketRequest,
+)
 from tunnel.api.workers import ISharedCount, IWorkers
 
 __all__ = [
@@ -125,6 +131,7 @@ __all__ = [
     "DEFAULT_OPTIONS",
     "OPERATOR",
     "SESSION_COOKIE",
+    "AcceptedWebSocket",
     "Access",
     "AgentChanged",
     "AgentConnected",
@@ -183,6 +190,7 @@ __all__ = [
     "IUsers",
     "IWaitingStream",
     "IWeb",
+    "IWebSocket",
     "IWorkers",
     "Impersonation",
     "KubernetesMetadata",
@@ -206,6 +214,8 @@ __all__ = [
     "Usage",
     "WatchEvent",
     "WatchEventType",
+    "WebSocketReceiver",
+    "WebSocketRequest",
     "agents_match",
     "is_period",
     "project_of",
