@@ -21,6 +21,7 @@ complete module.
     kubernetes.py     the API server next to agentk
     leadership.py     work that only one replica may do
     stores.py         small durable values that all kas share
+    cable.py          channels of ActionCable
     web.py            pages, webhooks and WebSockets
     network.py        listeners, and requests to other servers
     workers.py        limits that the workers of one kas share
@@ -32,6 +33,13 @@ Import names from this package; the files that define them may change.
 
 from tunnel.api.agents import ConnectedAgent, IAgents, KubernetesVersion
 from tunnel.api.audit import AuditEvent, AuditLevel, IAudit
+from tunnel.api.cable import (
+    CableStarted,
+    ICable,
+    ICableCaller,
+    ICableSubscription,
+    IChannel,
+)
 from tunnel.api.calls import (
     CLIENT_ADDRESS,
     OPERATOR,
@@ -141,6 +149,7 @@ __all__ = [
     "AgentProject",
     "AuditEvent",
     "AuditLevel",
+    "CableStarted",
     "ConfigurationRefused",
     "ConnectedAgent",
     "CredentialRevoked",
@@ -156,8 +165,12 @@ __all__ = [
     "IAgents",
     "IAudit",
     "IAuthenticator",
+    "ICable",
+    "ICableCaller",
+    "ICableSubscription",
     "ICalls",
     "ICapabilities",
+    "IChannel",
     "IClientCall",
     "ICluster",
     "IConfigurationDelivery",

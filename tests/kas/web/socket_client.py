@@ -89,7 +89,7 @@ class SocketClient:
 
     def __init__(
         self,
-        listener: Listener,
+        listener: Any,
         path: str = "/m/socket",
         peer: IAddress = PEER,
         subprotocols: list[Any] | None = None,
@@ -103,7 +103,7 @@ class SocketClient:
         self._aborted = False
         self.protocol: Any = listener.factory.buildProtocol(peer)
         self.core = ClientProtocol(
-            parse_uri("ws://kas" + path), subprotocols=subprotocols
+            parse_uri("ws://kas" + path), subprotocols=subprotocols, max_size=None
         )
         if self.protocol is not None:
             self.protocol.makeConnection(self.transport)
@@ -120,6 +120,10 @@ class SocketClient:
     def cut(self) -> bool:
         """Return whether kas has cut the connection."""
         return self._aborted
+
+    def closing(self) -> bool:
+        """Return whether kas closes the connection."""
+        return bool(self.transport.disconnecting)
 
     def lose(self) -> None:
         protocol, self.protocol = self.protocol, None

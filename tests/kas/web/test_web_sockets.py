@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest.mock import Mock
 
@@ -28,7 +28,7 @@ def listener() -> Listener:
 
 
 @pytest.fixture
-def failures() -> Iterator[list[Any]]:
+def failures() -> Iterator[Sequence[Any]]:
     """The logged events."""
     with capturedLogs() as events:
         yield events
@@ -113,7 +113,7 @@ def test_refused(listener: Listener, status: Status, expected: int) -> None:
     client = SocketClient(listener)
     assert client.open() == expected
     assert b"not you" in client.text
-    assert client.transport.disconnecting
+    assert client.closing()
     assert listener.receivers == []
     # Frames that a client sent at once are no next request.
     client.raw(b"GET /m/socket HTTP/1.1\r\nHost: kas\r\n\r\n")
@@ -121,7 +121,7 @@ def test_refused(listener: Listener, status: Status, expected: int) -> None:
     assert len(listener.requests) == 1
 
 
-def test_decision_fails(listener: Listener, failures: list[Any]) -> None:
+def test_decision_fails(listener: Listener, failures: Sequence[Any]) -> None:
     """The client learns that it failed, the operator why."""
     for wrong in (
         ZeroDivisionError("secret"),
@@ -247,7 +247,7 @@ def test_too_large(listener: Listener, fragments: int) -> None:
     client.flush()
     ((code, _),) = client.read()
     assert code == 1009
-    assert client.transport.disconnecting
+    assert client.closing()
     client.lose()
     assert listener.receiver.seen[0] == "x" * 100
     assert listener.receiver.seen[1][0] == 1009
@@ -388,7 +388,7 @@ def test_client_closes(listener: Listener) -> None:
     client.core.send_close(3001, "bye")
     client.flush()
     assert client.read() == [(3001, "bye")]
-    assert client.transport.disconnecting
+    assert client.closing()
     assert listener.receiver.seen == ["last"]
     listener.receiver.socket.send("too late")
     listener.receiver.socket.close()
@@ -406,9 +406,9 @@ def test_receiver_closes(listener: Listener) -> None:
     socket.send("too late")
     assert client.read() == ["last", (3002, "ä" * (MAX_REASON_BYTES // 2))]
     client.raw(Frame(Opcode.TEXT, b"dropped").serialize(mask=True))
-    assert not client.transport.disconnecting
+    assert not client.closing()
     client.flush()
-    assert client.transport.disconnecting
+    assert client.closing()
     client.lose()
     assert [one[0] for one in listener.receiver.seen] == [3002]
 
@@ -439,7 +439,7 @@ def test_close_while_paused(listener: Listener) -> None:
     assert client.transport.producerState == "producing"
 
 
-def test_receiver_fails(listener: Listener, failures: list[Any]) -> None:
+def test_receiver_fails(listener: Listener, failures: Sequence[Any]) -> None:
     """Its WebSocket is closed with 1011; others stay."""
     client, other = opened(listener), opened(listener)
     client.send("x")
