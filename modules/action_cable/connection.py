@@ -317,8 +317,10 @@ class CableConnection(WebSocketReceiver):
         Return whether the last unfinished command for *identifier* is a ``subscribe``:
         clients repeat it each half second until they get a response.
         """
-        current = () if self._current is None else (self._current,)
-        for one in (*reversed(self._commands), *current):
+        commands = [*self._commands]
+        if self._current is not None:
+            commands.insert(0, self._current)
+        for one in reversed(commands):
             if one.identifier == identifier and one.name != "message":
                 return one.name == "subscribe"
         return False

@@ -1,0 +1,256 @@
+"""ActionCable on a real kas, with the client of Rails in a real browser."""
+
+from __future__ import annotations
+
+import json
+import queue
+import ssl
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.integration import chromium, node
+from tests.integration.cable_module import DROPIN
+from tests.integration.module_kas import ModuleKas
+from tests.integration.processes import PATIENCE, eventually, kasctl_here
+from tests.integration.stack import fetch
+from tools.ports import free_port
+
+_SOURCE = Path(__file__).parent / "action_cable"
+
+_MORE = """\
+  cable_test: {{folder: "{folder}"}}
+web:
+  listen:
+    address: "127.0.0.1:{port}"
+    development_certificate: true
+    listen_grace_period: 0s
+    shutdown_grace_period: 2s
+"""
+
+
+class Reports:
+    """
+    What pages report, on a server of its own, which a restart of kas leaves.
+
+    It has the page, too, which is a page of another origin then.
+
+    :param scripts: the folder with the scripts of the page.
+    """
+
+    def __init__(self, scripts: Path) -> None:
+        self.seen: queue.Queue[dict[str, Any]] = queue.Queue()
+        reports = self.seen
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                name = self.path.partition("?")[0].strip("/")
+                self.send_response(200)
+                kind = "text/javascript" if name.endswith(".js") else "text/html"
+                self.send_header("Content-Type", kind)
+                self.end_headers()
+                page = b'<!doctype html><script type="module" src="page.js"></script>'
+                script = kind == "text/javascript"
+                self.wfile.write((scripts / name).read_bytes() if script else page)
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(204)
+                self.end_headers()
+                reports.put(json.loads(body))
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+
+    def next(self, what: str) -> dict[str, Any]:
+        """The next report, which has to be of this kind."""
+        found = self.seen.get(timeout=PATIENCE)
+        assert found.pop("what") == what, found
+        return found
+
+
+class CableStand:
+    """kas, the page, and the browser."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.browser = chromium.found()
+        scripts = node.installed(_SOURCE, "@rails/actioncable", "page.js")
+        library = "node_modules/@rails/actioncable/app/assets/javascripts"
+        esm = scripts / library / "actioncable.esm.js"
+        (scripts / "actioncable.esm.js").write_bytes(esm.read_bytes())
+        self.reports = Reports(scripts)
+        self.port = free_port()
+        more = _MORE.format(folder=scripts, port=self.port)
+        self.kas = ModuleKas(folder, "action_cable", DROPIN, more)
+        self.kas.start()
+        state = self.kas.state
+        for name in ("main", "other"):
+            token = folder / f"agent-{name}"
+            kasctl_here("agent", "add", name, "--token-file", token, state=state)
+        token = folder / "user"
+        kasctl_here(
+            *("user", "add", "alice", "--agent", "main", "--as-agent"),
+            *("--token-file", token),
+            state=state,
+        )
+        self.token = token.read_text().strip()
+
+    def page(
+        self, name: str = "page", at: str = "", **query: str
+    ) -> AbstractContextManager[None]:
+        """
+        Have the page open; its query says what it does.
+
+        :param at: where it is, if not at kas.
+        """
+        origin = f"https://127.0.0.1:{self.port}"
+        words = {
+            "cable": origin.replace("https", "wss") + "/-/cable",
+            "report": self.reports.url,
+            "token": f"user:main:{self.token}",
+            "agent": "main",
+            "how": "subprotocol",
+        }
+        url = f"{at or origin + '/cable-test/'}page?{urlencode({**words, **query})}"
+        return chromium.browsing(self.browser, url, self.folder, name)
+
+    def post(self, path: str) -> int:
+        """Tell the module something; the number of its subscriptions."""
+        return self.position_after(path)[1]
+
+    def position_after(self, path: str) -> tuple[int, int]:
+        """The same, with the position of the message before it."""
+        context = ssl.create_default_context(cafile=self.kas.state / "ca.crt")
+        request = urllib.request.Request(
+            f"https://localhost:{self.port}/cable-test/{path}", method="POST"
+        )
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+            position, subscriptions = json.loads(answer.read())
+            return position, subscriptions
+
+    def metric(self, name: str) -> float:
+        """A metric of kas."""
+        _, text = fetch(self.kas.port("health and metrics"), "/metrics")
+        for line in text.decode().splitlines():
+            if line.startswith(name + " "):
+                return float(line.split()[-1])
+        return 0.0
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Iterator[CableStand]:
+    one = CableStand(tmp_path)
+    yield one
+    one.kas.process.kill()
+    one.reports.server.shutdown()
+
+
+def _received(position: int, name: str = "first", **more: Any) -> dict[str, Any]:
+    return {"name": name, "message": {"s": position, **more}}
+
+
+def _both(read: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted((read(), read()), key=lambda one: str(one["name"]))
+
+
+def test_life_of_a_page(stand: CableStand) -> None:
+    """Messages, a second subscription, a lost connection, a restart, a revocation."""
+    reports = stand.reports
+    with stand.page():
+        assert reports.next("connected") == {"name": "first", "reconnected": False}
+        assert reports.next("received") == _received(0, snapshot=True)
+        # Two messages on request of the page.
+        assert stand.post("act/bump") == 1
+        assert reports.next("received") == _received(1, act="bump")
+        assert reports.next("received") == _received(2)
+        assert reports.next("received") == _received(3)
+        # A second subscription with the same parameters is confirmed, too, and both
+        # get each message once.
+        stand.post("act/again")
+        assert reports.next("received") == _received(4, act="again")
+        names = [one["name"] for one in _both(lambda: reports.next("connected"))]
+        assert names == ["first", "second"]
+        assert _both(lambda: reports.next("received")) == [
+            _received(4, snapshot=True),
+            _received(4, "second", snapshot=True),
+        ]
+        assert stand.post("quietly") == 1
+        assert _both(lambda: reports.next("received")) == [
+            _received(5),
+            _received(5, "second"),
+        ]
+        stand.post("act/unsubscribe")
+        assert _both(lambda: reports.next("received")) == [
+            _received(6, act="unsubscribe"),
+            _received(6, "second", act="unsubscribe"),
+        ]
+        # One of two that leaves does not end the other.
+        assert stand.post("quietly") == 1
+        assert reports.next("received") == _received(7)
+        # A lost connection: the page resumes, nothing is missing, nothing is doubled.
+        stand.post("act/break")
+        assert reports.next("received") == _received(8, act="break")
+        gone = {"name": "first", "willAttemptReconnect": True}
+        assert reports.next("disconnected") == gone
+        eventually(lambda: stand.post("quietly") == 0, what="kas knows that it is gone")
+        eventually(lambda: stand.post("quietly") == 1, what="the page is back")
+        back = reports.next("connected")
+        assert back == {"name": "first", "reconnected": True}
+        last, _ = stand.position_after("quietly")
+        positions = [8]
+        while positions[-1] < last:
+            positions.append(reports.next("received")["message"]["s"])
+        assert positions == list(range(8, last + 1))
+        # A restart of kas, which says so first.
+        assert stand.kas.process.stops_cleanly()
+        assert reports.next("disconnected") == gone
+        stand.kas.start()
+        assert reports.next("connected") == {"name": "first", "reconnected": True}
+        assert reports.next("received") == _received(0, snapshot=True)
+        assert stand.post("quietly") == 1
+        assert reports.next("received") == _received(1)
+        # A revoked user.
+        kasctl_here("user", "revoke", "alice", state=stand.kas.state)
+        gone = {"name": "first", "willAttemptReconnect": False}
+        assert reports.next("disconnected") == gone
+        eventually(
+            lambda: stand.metric("kas_action_cable_connections") == 0,
+            what="the connection is gone",
+        )
+
+
+def test_first_message(stand: CableStand) -> None:
+    """A token that is sent when the WebSocket is open."""
+    with stand.page(how="message"):
+        stand.reports.next("connected")
+        assert stand.reports.next("received") == _received(0, snapshot=True)
+
+
+def test_unauthorized(stand: CableStand) -> None:
+    """A wrong token is final; another agent rejects the subscription."""
+    with stand.page(token="user:main:wrong"):
+        gone = {"name": "first", "willAttemptReconnect": False}
+        assert stand.reports.next("disconnected") == gone
+    with stand.page("other", agent="other"):
+        assert stand.reports.next("rejected") == {"name": "first"}
+
+
+def test_another_origin(stand: CableStand) -> None:
+    """A page of another origin gets no connection, whatever it knows."""
+    refused = 'kas_web_requests_total{code="4xx",module="action_cable"}'
+    with stand.page(at=stand.reports.url):
+        eventually(lambda: stand.metric(refused) > 0, what="kas has refused the page")
+    assert stand.metric("kas_action_cable_connections") == 0
