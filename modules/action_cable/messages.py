@@ -23,7 +23,7 @@ __all__ = [
     "InvalidCommand",
     "confirmation",
     "disconnection",
-    "message",
+    "message_around",
     "parse_command",
     "parse_object",
     "ping",
@@ -119,13 +119,9 @@ def rejection(identifier: str) -> str:
     return f'{{"identifier":{json.dumps(identifier)},"type":"reject_subscription"}}'
 
 
-def message(identifier: str, content: str) -> str:
-    """
-    Return a message of a channel.
-
-    :param content: JSON.
-    """
-    return f'{{"identifier":{json.dumps(identifier)},"message":{content}}}'
+def message_around(identifier: str) -> tuple[str, str]:
+    """Return the texts before and after the JSON of a message of a channel."""
+    return f'{{"identifier":{json.dumps(identifier)},"message":', "}"
 
 
 def disconnection(reason: Disconnect, reconnect: bool) -> str:

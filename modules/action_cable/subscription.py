@@ -73,6 +73,7 @@ class CableSubscription:
         self._in_snapshot = False
         self._snapshot_bytes = 0
         self._pending: dict[str, str] = {}
+        self._begin, self._end = messages.message_around(identifier)
 
     def send(self, message: Any, key: str = "") -> None:
         """Send a message."""
@@ -147,4 +148,4 @@ class CableSubscription:
         self._pending.clear()
 
     def _write(self, text: str) -> None:
-        self._owner.write(messages.message(self.identifier, text))
+        self._owner.write(self._begin + text + self._end)

@@ -129,3 +129,11 @@ class CableModule:
     def quietly(self, request: Any) -> bytes:
         """One message that nobody does anything about."""
         return self._send({})
+
+    @app.route("/flood/<int:count>", methods=["POST"])
+    def flood(self, request: Any, count: int) -> bytes:
+        """Messages of 64 KiB."""
+        answer = b""
+        for _ in range(count):
+            answer = self._send({"x": "x" * 65536})
+        return answer

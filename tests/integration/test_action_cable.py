@@ -6,15 +6,18 @@ import json
 import queue
 import ssl
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect, unix_connect
 
 from tests.integration import chromium, node
 from tests.integration.cable_module import DROPIN
@@ -81,6 +84,24 @@ class Reports:
         return found
 
 
+def _post(kas: ModuleKas, port: int, path: str) -> tuple[int, int]:
+    context = ssl.create_default_context(cafile=kas.state / "ca.crt")
+    request = urllib.request.Request(
+        f"https://localhost:{port}/cable-test/{path}", method="POST"
+    )
+    with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+        position, subscriptions = json.loads(answer.read())
+        return position, subscriptions
+
+
+def _metric(kas: ModuleKas, name: str) -> float:
+    _, text = fetch(kas.port("health and metrics"), "/metrics")
+    for line in text.decode().splitlines():
+        if line.startswith(name + " "):
+            return float(line.split()[-1])
+    return 0.0
+
+
 class CableStand:
     """kas, the page, and the browser."""
 
@@ -133,21 +154,11 @@ class CableStand:
 
     def position_after(self, path: str) -> tuple[int, int]:
         """The same, with the position of the message before it."""
-        context = ssl.create_default_context(cafile=self.kas.state / "ca.crt")
-        request = urllib.request.Request(
-            f"https://localhost:{self.port}/cable-test/{path}", method="POST"
-        )
-        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
-            position, subscriptions = json.loads(answer.read())
-            return position, subscriptions
+        return _post(self.kas, self.port, path)
 
     def metric(self, name: str) -> float:
         """A metric of kas."""
-        _, text = fetch(self.kas.port("health and metrics"), "/metrics")
-        for line in text.decode().splitlines():
-            if line.startswith(name + " "):
-                return float(line.split()[-1])
-        return 0.0
+        return _metric(self.kas, name)
 
 
 @pytest.fixture
@@ -254,3 +265,153 @@ def test_another_origin(stand: CableStand) -> None:
     with stand.page(at=stand.reports.url):
         eventually(lambda: stand.metric(refused) > 0, what="kas has refused the page")
     assert stand.metric("kas_action_cable_connections") == 0
+
+
+# Without a browser, for connections at several processes and on a Unix socket.
+
+_SUBSCRIBE = json.dumps(
+    {
+        "command": "subscribe",
+        "identifier": json.dumps({"channel": "TestChannel", "agent": "main"}),
+    }
+)
+
+
+class PlainStand:
+    """kas, and clients that only have the ``websockets`` package."""
+
+    def __init__(self, folder: Path, more: str) -> None:
+        self.folder = folder
+        self.kas = ModuleKas(folder, "action_cable", DROPIN, more)
+        self.kas.start()
+        token = folder / "agent"
+        kasctl_here("agent", "add", "main", "--token-file", token, state=self.kas.state)
+        token = folder / "user"
+        kasctl_here(
+            *("user", "add", "alice", "--agent", "main", "--as-agent"),
+            *("--token-file", token),
+            state=self.kas.state,
+        )
+        self.options: dict[str, Any] = {
+            "additional_headers": {
+                "Authorization": f"Bearer user:main:{token.read_text().strip()}"
+            },
+            "open_timeout": PATIENCE,
+        }
+
+    def subscribe(self, socket: ClientConnection) -> None:
+        """Subscribe, and wait for the snapshot."""
+        assert _next(socket) == {"type": "welcome"}
+        socket.send(_SUBSCRIBE)
+        assert _next(socket)["type"] == "confirm_subscription"
+        assert _next(socket)["message"] == {"s": 0, "snapshot": True}
+
+
+def _next(socket: ClientConnection) -> dict[str, Any]:
+    """The next message that is no ping."""
+    while True:
+        found: dict[str, Any] = json.loads(socket.recv(PATIENCE))
+        if found.get("type") != "ping":
+            return found
+
+
+def _last(socket: ClientConnection) -> tuple[str, int]:
+    """Why the connection ended, and the code."""
+    reason = str(_next(socket)["reason"])
+    with pytest.raises(ConnectionClosed):
+        socket.recv(PATIENCE)
+    assert socket.close_code is not None
+    return reason, socket.close_code
+
+
+def test_workers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Connections at all workers, over TLS: a revoked user loses all, within 5 s."""
+    folder = tmp_path_factory.mktemp("k")
+    port = free_port()
+    stand = PlainStand(folder, _MORE.format(folder=folder, port=port) + "workers: 2\n")
+    context = ssl.create_default_context(cafile=stand.kas.state / "ca.crt")
+    url = f"wss://localhost:{port}/-/cable"
+    try:
+        with ExitStack() as several:
+            sockets = [
+                several.enter_context(connect(url, ssl=context, **stand.options))
+                for _ in range(12)
+            ]
+            for one in sockets:
+                stand.subscribe(one)
+            _, metrics = fetch(stand.kas.port("health and metrics"), "/metrics")
+            assert b'kas_web_sockets{module="action_cable"} 12.0' in metrics
+            kasctl_here("user", "revoke", "alice", state=stand.kas.state)
+            began = time.monotonic()
+            ends = [_last(one) for one in sockets]
+            assert time.monotonic() - began < 5
+            assert ends == [("unauthorized", 1000)] * 12
+    finally:
+        stand.kas.process.kill()
+
+
+def test_unix_socket(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The same on a Unix socket; a kas that stops says goodbye to each client."""
+    folder = tmp_path_factory.mktemp("k")
+    path = folder / "web.sock"
+    more = f"""\
+  cable_test: {{folder: "{folder}"}}
+web:
+  listen:
+    network: unix
+    address: "{path}"
+    listen_grace_period: 0s
+    shutdown_grace_period: 3s
+"""
+    stand = PlainStand(folder, more)
+    try:
+        with ExitStack() as several:
+            sockets = [
+                several.enter_context(
+                    unix_connect(str(path), "ws://kas/-/cable", **stand.options)
+                )
+                for _ in range(5)
+            ]
+            for one in sockets:
+                stand.subscribe(one)
+            assert stand.kas.process.stops_cleanly()
+            assert [_last(one) for one in sockets] == [("server_restart", 1000)] * 5
+    finally:
+        stand.kas.process.kill()
+
+
+def test_a_client_that_does_not_read(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """It costs kas little memory, gets the latest state later, or is cut."""
+    folder = tmp_path_factory.mktemp("k")
+    port = free_port()
+    stand = PlainStand(folder, _MORE.format(folder=folder, port=port))
+    context = ssl.create_default_context(cafile=stand.kas.state / "ca.crt")
+    url = f"wss://localhost:{port}/-/cable"
+    # The library reads this much ahead, and then leaves the rest in the socket.
+    options = {**stand.options, "max_queue": 1, "max_size": None}
+    try:
+        with ExitStack() as several:
+            later, never = (
+                several.enter_context(connect(url, ssl=context, **options))
+                for _ in range(2)
+            )
+            for one in (later, never):
+                stand.subscribe(one)
+            before = stand.kas.process.resident()
+            for _ in range(10):
+                # 128 MiB for each.
+                assert _post(stand.kas, port, "flood/200")[1] == 2
+            position, _ = _post(stand.kas, port, "quietly")
+            assert _metric(stand.kas, "kas_action_cable_behind_total") == 2
+            assert stand.kas.process.resident() - before < 32 * 1024 * 1024
+            while (message := _next(later)["message"])["s"] < position:
+                pass
+            assert message == {"s": position, "snapshot": True}
+            eventually(
+                lambda: _metric(stand.kas, "kas_action_cable_connections") == 1,
+                what="the client that does not read is cut",
+            )
+    finally:
+        stand.kas.process.kill()

@@ -11,6 +11,7 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
                 watch them
     store.py    `FakeStore`: the values that modules store
     repositories.py  `FakeRepository`: a Git repository with commits from the test
+    cable.py    `FakeCableSubscription`: a subscription to a channel of ActionCable
     web.py      requests for the pages of modules
     spans.py    `FakeTracer`: the spans of modules
     pair.py     `ModulePair`: both halves of a module, connected to each other
@@ -27,6 +28,7 @@ For example::
 Nothing here opens a socket or waits for real time.
 """
 
+from tunnel.testing.cable import FakeCableCaller, FakeCableSubscription
 from tunnel.testing.cluster import FakeCluster, FakeRequest
 from tunnel.testing.ends import RecordingReceiver, connected
 from tunnel.testing.memory import MemoryTransport, Pipe
@@ -37,6 +39,8 @@ from tunnel.testing.spans import FakeSpan, FakeTracer
 from tunnel.testing.store import FakeStore
 
 __all__ = [
+    "FakeCableCaller",
+    "FakeCableSubscription",
     "FakeCluster",
     "FakeObjects",
     "FakeRepositories",
