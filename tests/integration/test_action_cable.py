@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import socket
 import ssl
 import threading
 import time
@@ -16,13 +17,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect, unix_connect
+from websockets.typing import Origin
 
-from tests.integration import chromium, node
+from tests.integration import chromium, needs, node
 from tests.integration.cable_module import DROPIN
 from tests.integration.module_kas import ModuleKas
-from tests.integration.processes import PATIENCE, eventually, kasctl_here
+from tests.integration.processes import PATIENCE, Process, eventually, kasctl_here
 from tests.integration.stack import fetch
 from tools.ports import free_port
 
@@ -299,29 +301,29 @@ class PlainStand:
             "open_timeout": PATIENCE,
         }
 
-    def subscribe(self, socket: ClientConnection) -> None:
+    def subscribe(self, connection: ClientConnection) -> None:
         """Subscribe, and wait for the snapshot."""
-        assert _next(socket) == {"type": "welcome"}
-        socket.send(_SUBSCRIBE)
-        assert _next(socket)["type"] == "confirm_subscription"
-        assert _next(socket)["message"] == {"s": 0, "snapshot": True}
+        assert _next(connection) == {"type": "welcome"}
+        connection.send(_SUBSCRIBE)
+        assert _next(connection)["type"] == "confirm_subscription"
+        assert _next(connection)["message"] == {"s": 0, "snapshot": True}
 
 
-def _next(socket: ClientConnection) -> dict[str, Any]:
+def _next(connection: ClientConnection) -> dict[str, Any]:
     """The next message that is no ping."""
     while True:
-        found: dict[str, Any] = json.loads(socket.recv(PATIENCE))
+        found: dict[str, Any] = json.loads(connection.recv(PATIENCE))
         if found.get("type") != "ping":
             return found
 
 
-def _last(socket: ClientConnection) -> tuple[str, int]:
+def _last(connection: ClientConnection) -> tuple[str, int]:
     """Why the connection ended, and the code."""
-    reason = str(_next(socket)["reason"])
+    reason = str(_next(connection)["reason"])
     with pytest.raises(ConnectionClosed):
-        socket.recv(PATIENCE)
-    assert socket.close_code is not None
-    return reason, socket.close_code
+        connection.recv(PATIENCE)
+    assert connection.close_code is not None
+    return reason, connection.close_code
 
 
 def test_workers(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -414,4 +416,65 @@ def test_a_client_that_does_not_read(
                 what="the client that does not read is cut",
             )
     finally:
+        stand.kas.process.kill()
+
+
+_NGINX = """\
+daemon off;
+master_process off;
+pid {folder}/nginx.pid;
+error_log {folder}/nginx-error.log;
+events {{ }}
+http {{
+  access_log off;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      proxy_http_version 1.1;
+      proxy_set_header Upgrade $http_upgrade;
+      proxy_set_header Connection upgrade;
+      proxy_set_header X-Forwarded-Proto https;
+      proxy_set_header X-Forwarded-Host public.example.com;
+      proxy_pass http://127.0.0.1:{web};
+    }}
+  }}
+}}
+"""
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_behind_a_proxy(tmp_path: Path) -> None:
+    """kas compares the origin of a page with the address that a trusted proxy names."""
+    nginx = needs.program("nginx", "apt-get install nginx")
+    web, port = free_port(), free_port()
+    more = f"""\
+  cable_test: {{folder: "{tmp_path}"}}
+web:
+  listen: {{address: "127.0.0.1:{web}", development_certificate: false}}
+  trusted_proxies: [127.0.0.1]
+"""
+    stand = PlainStand(tmp_path, more)
+    configuration = tmp_path / "nginx.conf"
+    configuration.write_text(_NGINX.format(folder=tmp_path, port=port, web=web))
+    arguments: list[str | Path] = [nginx, "-p", tmp_path, "-c", configuration]
+    front = Process("nginx", arguments, tmp_path / "nginx.log")
+    try:
+        eventually(lambda: _answers(port), what="nginx listens")
+        url = f"ws://127.0.0.1:{port}/-/cable"
+        page = Origin("https://public.example.com")
+        with connect(url, origin=page, **stand.options) as page_socket:
+            stand.subscribe(page_socket)
+        with pytest.raises(InvalidStatus, match="404"):
+            connect(url, origin=Origin(f"http://127.0.0.1:{port}"), **stand.options)
+    finally:
+        front.kill()
         stand.kas.process.kill()
