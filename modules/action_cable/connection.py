@@ -82,7 +82,7 @@ MAX_UNSENT_BYTES: Final = 1024 * 1024
 #: that is not ASCII takes several bytes.
 SOCKET_LIMIT: Final = MAX_UNSENT_BYTES + 4 * MAX_SNAPSHOT_BYTES
 
-#: Part of the time until kas stops by which all connections have ended.
+#: Part of the time until kas stops in which all connections end.
 _PART_OF_GRACE: Final = 0.8
 
 #: Statuses of a credential that is refused, and not only unknown at this time.

@@ -127,7 +127,7 @@ class CableModule:
 
     @app.route("/quietly", methods=["POST"])
     def quietly(self, request: Any) -> bytes:
-        """One message that nobody does anything about."""
+        """One message without an order."""
         return self._send({})
 
     @app.route("/flood/<int:count>", methods=["POST"])

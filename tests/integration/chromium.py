@@ -14,7 +14,7 @@ from tests.integration.processes import Process
 
 __all__ = ["browsing", "found"]
 
-#: Names of one that shows nothing on a screen.
+#: Names of browsers that need no screen.
 PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")
 
 _FLAGS = (

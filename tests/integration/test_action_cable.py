@@ -310,7 +310,7 @@ class PlainStand:
 
 
 def _next(connection: ClientConnection) -> dict[str, Any]:
-    """The next message that is no ping."""
+    """The next message, except pings."""
     while True:
         found: dict[str, Any] = json.loads(connection.recv(PATIENCE))
         if found.get("type") != "ping":

@@ -115,7 +115,7 @@ def test_refused(listener: Listener, status: Status, expected: int) -> None:
     assert b"not you" in client.text
     assert client.closing()
     assert listener.receivers == []
-    # Frames that a client sent at once are no next request.
+    # Frames that a client sent at once do not count as a request.
     client.raw(b"GET /m/socket HTTP/1.1\r\nHost: kas\r\n\r\n")
     assert client.text.count(b"HTTP/1.1") == 1
     assert len(listener.requests) == 1
@@ -186,7 +186,7 @@ def test_client_leaves(listener: Listener) -> None:
 
 
 def test_no_decision(listener: Listener) -> None:
-    """A module that does not decide is no reason to wait for ever."""
+    """A module that does not decide delays a client for a limited time."""
     listener.decision = Deferred()
     client = SocketClient(listener)
     client.open()
@@ -316,7 +316,7 @@ def test_pause_reading(listener: Listener) -> None:
 
 
 def test_slow_client(listener: Listener) -> None:
-    """The receiver is told; a client beyond the limit is cut."""
+    """The receiver learns of it; a client beyond the limit is cut."""
     listener.options = {"max_unsent_bytes": 1000}
     client = opened(listener)
     receiver = listener.receiver
