@@ -1,0 +1,212 @@
+"""Answers of the store to a reader, without the rows that the reader may not see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
+
+import attrs
+
+from modules.cluster_data.server.queries import (
+    FoundRow,
+    KnownCluster,
+    ListScope,
+    RowQuery,
+    find_clusters,
+    find_rows,
+    find_scopes,
+    find_summaries,
+)
+from modules.cluster_data.server.rights import Permitted, ReaderRights
+from modules.cluster_data.server.row_store import RowStore
+from tunnel.api import Access
+from tunnel.errors import CallError
+from tunnel.toolkit.parallel import in_parallel
+
+__all__ = ["LATE", "LIVE", "ClusterAnswer", "FleetReader", "RowsAnswer", "state_of"]
+
+#: Maximum age of the last message of a cluster that is live, and of one that is late,
+#: in seconds.
+LIVE, LATE = 30.0, 300.0
+
+#: Maximum number of clusters whose API servers are asked at the same time.
+AT_ONCE = 20
+
+#: Returns the rights of the reader at an agent; None if the reader may see all rows.
+#: A `CallError` means that the reader may see nothing, with the reason.
+AccessOf = Callable[[str], Awaitable[Access | None]]
+
+
+@attrs.frozen
+class ClusterAnswer:
+    """
+    A cluster, as a reader sees it.
+
+    :ivar state: ``live``, ``late`` or ``offline``.
+    :ivar reason: why rows are missing or old; empty if none are.
+    :ivar summary: the permitted rows of the view ``summary``.
+    """
+
+    cluster: KnownCluster
+    state: str
+    reason: str = ""
+    summary: tuple[FoundRow, ...] = ()
+
+
+@attrs.frozen
+class RowsAnswer:
+    """
+    One page of rows.
+
+    :ivar incomplete: the queried clusters without current rows.
+    :ivar queried: number of queried clusters.
+    :ivar as_of: time of the answer in seconds since 1970.
+    """
+
+    rows: Sequence[FoundRow]
+    next_page: str
+    incomplete: Sequence[ClusterAnswer]
+    names: dict[str, str]
+    queried: int
+    as_of: float
+
+
+def state_of(cluster: KnownCluster, now: float) -> str:
+    """Return ``live``, ``late`` or ``offline``."""
+    age = now - cluster.last_seen
+    if age <= LIVE and cluster.is_publishing:
+        return "live"
+    return "late" if age <= LATE and cluster.is_publishing else "offline"
+
+
+class FleetReader:
+    """
+    The one way out of the store for all kinds of readers.
+
+    :param now: returns the time in seconds since 1970.
+    """
+
+    def __init__(
+        self, store: RowStore, rights: ReaderRights, now: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._rights = rights
+        self._now = now
+
+    async def rows(
+        self, query: RowQuery, clusters: Sequence[str], access_of: AccessOf
+    ) -> RowsAnswer:
+        """
+        Return the rows of some clusters that the reader may see.
+
+        :param clusters: names or ids of agents; empty for all.
+        """
+        found, query = await self._clusters(query, clusters)
+        scopes = await self._store.read(partial(find_scopes, query=query))
+        allowed, reasons = await self._permitted(found, scopes, access_of)
+        rows, next_page = await self._store.read(
+            partial(find_rows, query=query, scopes=allowed)
+        )
+        now = self._now()
+        return RowsAnswer(
+            rows,
+            next_page,
+            [
+                ClusterAnswer(one, state, reason)
+                for one in found
+                for state in (state_of(one, now),)
+                for reason in (self._reason(one, state, reasons),)
+                if reason
+            ],
+            {one.agent_id: one.agent_name for one in found},
+            len(found),
+            now,
+        )
+
+    async def clusters(
+        self, names: Sequence[str], access_of: AccessOf
+    ) -> tuple[list[ClusterAnswer], float]:
+        """Return clusters with the summaries that the reader may see, and the time."""
+        found, query = await self._clusters(RowQuery(view="summary"), names)
+        scopes = await self._store.read(partial(find_scopes, query=query))
+        allowed, reasons = await self._permitted(found, scopes, access_of)
+        agents = [one.agent_id for one in found]
+        summaries = await self._store.read(partial(find_summaries, agents=agents))
+        now = self._now()
+        return [
+            ClusterAnswer(
+                one,
+                state_of(one, now),
+                self._reason(one, state_of(one, now), reasons),
+                tuple(
+                    row
+                    for row in summaries.get(one.agent_id, ())
+                    if allowed is None or _scope(row) in allowed
+                ),
+            )
+            for one in found
+        ], now
+
+    async def _clusters(
+        self, query: RowQuery, names: Sequence[str]
+    ) -> tuple[list[KnownCluster], RowQuery]:
+        found = await self._store.read(partial(find_clusters, names=names))
+        if names:
+            query = attrs.evolve(query, agents=[one.agent_id for one in found])
+        return found, query
+
+    async def _permitted(
+        self,
+        clusters: Iterable[KnownCluster],
+        scopes: Collection[ListScope],
+        access_of: AccessOf,
+    ) -> tuple[set[ListScope] | None, dict[str, str]]:
+        """
+        Return the scopes that the reader may see, None for all, and by agent why some
+        may be missing.
+        """
+        by_agent: dict[str, list[ListScope]] = {}
+        for scope in scopes:
+            by_agent.setdefault(scope.agent_id, []).append(scope)
+        reasons: dict[str, str] = {}
+        allowed: set[ListScope] = set()
+        sees_all = True
+
+        async def review(cluster: KnownCluster) -> None:
+            nonlocal sees_all
+            mine = by_agent.get(cluster.agent_id, [])
+            try:
+                access = await access_of(cluster.agent_id)
+                if access is None:
+                    allowed.update(mine)
+                    return
+                sees_all = False
+                permitted = await self._rights.permitted(access, mine)
+            except CallError as error:
+                sees_all = False
+                permitted = Permitted(frozenset(), error.message)
+            allowed.update(permitted.scopes)
+            if permitted.reason:
+                reasons[cluster.agent_id] = permitted.reason
+
+        await in_parallel([partial(review, one) for one in clusters], AT_ONCE)
+        return None if sees_all else allowed, reasons
+
+    def _reason(
+        self, cluster: KnownCluster, state: str, reasons: dict[str, str]
+    ) -> str:
+        said = [reasons.get(cluster.agent_id, "")]
+        if state != "live":
+            age = max(0, round(self._now() - cluster.last_seen))
+            said.append(f"{state}: its rows are {age} s old")
+        return "; ".join(one for one in said if one)
+
+
+def _scope(row: FoundRow) -> ListScope:
+    return ListScope(row.agent_id, row.group, row.resource, row.namespace)
+
+
+def summary_json(rows: Iterable[FoundRow]) -> str:
+    """Return a JSON object with the counts of each plural."""
+    return json.dumps({row.resource: json.loads(row.columns) for row in rows})
