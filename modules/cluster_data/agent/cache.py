@@ -54,6 +54,9 @@ RETRY_FIRST, RETRY_MOST = 5.0, 600.0
 #: Bytes of the Python objects that the cache has of an object beside its rows.
 OBJECT_SIZE = 350
 
+#: The same of an object that is only counted.
+COUNTED_SIZE = 200
+
 
 @attrs.frozen(slots=True)
 class _Kept:
@@ -95,7 +98,8 @@ class KindState:
     @property
     def size(self) -> int:
         """Return the bytes of the kind's objects and rows."""
-        return self.row_bytes + OBJECT_SIZE * len(self.objects)
+        each = COUNTED_SIZE if self.only_counted else OBJECT_SIZE
+        return self.row_bytes + each * len(self.objects)
 
 
 class ClusterCache:
@@ -230,14 +234,17 @@ class ClusterCache:
         if before is not None and before.uid == metadata.uid:
             since = before.since if before.state == seen.state else now
         one = attrs.evolve(seen, since=since)
-        rows = () if kind.only_counted else self._put_rows(kind, key, one)
-        if before is not None:
-            for view, row in before.rows:
-                if (view, row) not in rows:
-                    self._delete_row(kind, view, row)
-        kind.objects[key] = _Kept(
-            metadata.uid, metadata.resource_version, one.state, since, rows
-        )
+        if kind.only_counted:
+            kind.objects[key] = _Kept("", "", one.state, 0.0, ())
+        else:
+            rows = self._put_rows(kind, key, one)
+            if before is not None:
+                for view, row in before.rows:
+                    if (view, row) not in rows:
+                        self._delete_row(kind, view, row)
+            kind.objects[key] = _Kept(
+                metadata.uid, metadata.resource_version, one.state, since, rows
+            )
         self._count(kind, before.state if before else None, one.state)
         if self.size > self._budget:
             self._step_down()
@@ -329,7 +336,7 @@ class ClusterCache:
         for key, kept in largest.objects.items():
             for view, row in kept.rows:
                 self._delete_row(largest, view, row)
-            largest.objects[key] = attrs.evolve(kept, rows=())
+            largest.objects[key] = _Kept("", "", kept.state, 0.0, ())
         reason = (
             f"the cache has no room for more than {self._budget >> 20} MiB; objects of "
             "this kind are only counted"

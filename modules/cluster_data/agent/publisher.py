@@ -10,6 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from modules.cluster_data.agent.table import Table, TableKey, TableRow
 from modules.cluster_data.wire import cluster_data_pb2 as wire
@@ -133,7 +134,6 @@ class TablePublisher:
             try:
                 await self._send(call, reading)
             finally:
-                reading.addErrback(lambda _: None)
                 reading.cancel()
         finally:
             self._sent = {}
@@ -162,14 +162,13 @@ class TablePublisher:
 
     async def _send(self, call: IClientCall, reading: Deferred[None]) -> None:
         """Send changes and beats, until the call ends."""
-        ended: list[object] = []
+        ended: list[Failure] = []
 
-        def end(result: object) -> object:
-            ended.append(result)
+        def end(failure: Failure) -> None:
+            ended.append(failure)
             self._wake()
-            return result
 
-        reading.addBoth(end)
+        reading.addErrback(end)
         while not ended:
             now = self._clock.seconds()
             for name, sent in self._sent.items():
@@ -181,7 +180,7 @@ class TablePublisher:
             if self._clock.seconds() >= self._beat_at:
                 await self._send_beat(call)
             await self._wait()
-        await reading
+        ended[0].raiseException()
 
     def _is_behind(self, name: str) -> bool:
         sequence = self._sent[name].sequence

@@ -16,10 +16,16 @@ from zope.interface import implementer, provider
 from modules.cluster_data.server.fleet import FLEET, FleetQueries
 from modules.cluster_data.server.reader import FleetReader
 from modules.cluster_data.server.receiver import RowReceiver
+from modules.cluster_data.server.rest import PREFIX, RestApi
 from modules.cluster_data.server.rights import ReaderRights
 from modules.cluster_data.server.row_store import RowStore
 from modules.cluster_data.wire import cluster_data_pb2
-from tunnel.api import IServerModule, IServerModuleApi, IServerModuleFactory
+from tunnel.api import (
+    CredentialRevoked,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+)
 from tunnel.config import Duration, field
 from tunnel.errors import CallError
 
@@ -59,7 +65,8 @@ class ClusterDataServer:
         self._retention = settings.retention
         self._store = RowStore(api.stores.folder() / FILE, api.reactor, time.time)
         self._receiver = RowReceiver(self._store)
-        rights = ReaderRights(api, api.clock)
+        self._rights = rights = ReaderRights(api, api.clock)
+        api.events.subscribe(CredentialRevoked, self._revoked)
         self._reader = FleetReader(self._store, rights, time.time)
         self._metrics = _Metrics(self._receiver)
         self._counting = False
@@ -67,6 +74,7 @@ class ClusterDataServer:
         self._sweeps.clock = api.clock
         api.calls.handle(_CLUSTER_DATA, self._receiver)
         api.calls.handle_external(FLEET, FleetQueries(self._reader))
+        api.web.mount(PREFIX, RestApi(api, self._reader).app.resource())
 
     async def start(self) -> None:
         """Open the store."""
@@ -83,6 +91,9 @@ class ClusterDataServer:
             self._counting = False
             self._api.metrics.unregister(self._metrics)
         await self._store.stop()
+
+    def _revoked(self, event: CredentialRevoked) -> None:
+        self._rights.forget(event.credential_id)
 
     async def _sweep(self) -> None:
         try:

@@ -43,7 +43,7 @@ class ClusterAnswer:
     """
     A cluster, as a reader sees it.
 
-    :ivar state: ``live``, ``late`` or ``offline``.
+    :ivar state: ``live``, ``late``, ``offline`` or ``never``.
     :ivar reason: why rows are missing or old; empty if none are.
     :ivar summary: the permitted rows of the view ``summary``.
     """
@@ -103,6 +103,7 @@ class FleetReader:
         :param clusters: names or ids of agents; empty for all.
         """
         found, query = await self._clusters(query, clusters)
+        unknown = _unknown(clusters, found)
         scopes = await self._store.read(partial(find_scopes, query=query))
         allowed, reasons = await self._permitted(found, scopes, access_of)
         rows, next_page = await self._store.read(
@@ -118,9 +119,10 @@ class FleetReader:
                 for state in (state_of(one, now),)
                 for reason in (self._reason(one, state, reasons),)
                 if reason
-            ],
+            ]
+            + unknown,
             {one.agent_id: one.agent_name for one in found},
-            len(found),
+            len(found) + len(unknown),
             now,
         )
 
@@ -146,7 +148,7 @@ class FleetReader:
                 ),
             )
             for one in found
-        ], now
+        ] + _unknown(names, found), now
 
     async def _clusters(
         self, query: RowQuery, names: Sequence[str]
@@ -201,6 +203,25 @@ class FleetReader:
             age = max(0, round(self._now() - cluster.last_seen))
             said.append(f"{state}: its rows are {age} s old")
         return "; ".join(one for one in said if one)
+
+
+def _unknown(
+    names: Sequence[str], found: Sequence[KnownCluster]
+) -> list[ClusterAnswer]:
+    """Return an answer for each name of a cluster that the store does not have."""
+    known = {name for one in found for name in (one.agent_id, one.agent_name)}
+    return [
+        ClusterAnswer(KnownCluster("", name, "", False, 0.0), "never", _NEVER)
+        for name in dict.fromkeys(names)
+        if name not in known
+    ]
+
+
+#: Reason of a cluster without rows.
+_NEVER = (
+    "kas has never received rows from an agent with this name: is the module "
+    "cluster_data enabled in its agentk?"
+)
 
 
 def _scope(row: FoundRow) -> ListScope:

@@ -7,7 +7,7 @@ with rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
@@ -36,6 +36,10 @@ MAX_LISTS = 100
 
 #: Timeout of one call in seconds.
 TIMEOUT = 10.0
+
+
+#: Credential, impersonated user, and list.
+_AnswerKey = tuple[str, Hashable, ListScope]
 
 
 @attrs.frozen
@@ -69,7 +73,7 @@ class ReaderRights:
     def __init__(self, api: IServerModuleApi, clock: IReactorTime) -> None:
         self._api = api
         self._clock = clock
-        self._answers: Recent[Hashable, _Answer] = Recent(MAX_ANSWERS)
+        self._answers: Recent[_AnswerKey, _Answer] = Recent(MAX_ANSWERS)
 
     async def permitted(
         self, access: Access, scopes: Collection[ListScope]
@@ -134,9 +138,9 @@ class ReaderRights:
         lasts = ALLOWED_SECONDS if answer.allowed else DENIED_SECONDS
         return self._clock.seconds() - answer.at < lasts
 
-    def forget(self, keep: Callable[[str], bool]) -> None:
-        """Forget the answers of credentials that *keep* does not accept."""
-        for key in [one for one in self._answers if not keep(one[0])]:  # type: ignore[index]
+    def forget(self, credential_id: str) -> None:
+        """Forget the answers for a credential."""
+        for key in [one for one in self._answers if one[0] == credential_id]:
             del self._answers[key]
 
 
@@ -146,7 +150,7 @@ def _may_ask(access: Access, scope: ListScope) -> bool:
     return not (access.read_only and is_secret and not access.secrets)
 
 
-def _key(access: Access, scope: ListScope) -> Hashable:
+def _key(access: Access, scope: ListScope) -> _AnswerKey:
     """
     Return the key of an answer.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,28 @@ from tunnel.testing import FakeCluster, ModulePair
 class _Threads:
     """A pool that runs everything at once, in the thread of the test."""
 
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[], None]] | None = None
+
+    def pause(self) -> None:
+        """Run nothing until `resume`."""
+        self._waiting = []
+
+    def resume(self) -> None:
+        """Run what waits."""
+        waiting, self._waiting = self._waiting, None
+        for one in waiting or ():
+            one()
+
     def callInThreadWithCallback(
+        self, done: Callable[[bool, Any], None], work: Callable[..., Any], *rest: Any
+    ) -> None:
+        if self._waiting is not None:
+            self._waiting.append(lambda: self._run(done, work, *rest))
+        else:
+            self._run(done, work, *rest)
+
+    def _run(
         self, done: Callable[[bool, Any], None], work: Callable[..., Any], *rest: Any
     ) -> None:
         try:
@@ -95,9 +117,12 @@ class LivePair:
     :ivar objects: the objects of the cluster.
     """
 
+    make_cluster: type[FakeCluster] = FakeCluster
+
     def __init__(self, folder: Path, **options: Any) -> None:
+        self._folder = folder
         self.clock = ThreadedClock()
-        self.cluster = FakeCluster(self.clock)
+        self.cluster = self.make_cluster(self.clock)
         self.objects = self.cluster.objects
         self.pair = ModulePair(self.clock, cluster=self.cluster, folders=folder)
         self.server = self.pair.server_half(ClusterDataServer)
@@ -153,6 +178,33 @@ class LivePair:
         """Return the columns of rows by name of their object."""
         answer = self.ask("Query", view=view, **request)
         return {one.name or one.kind: json.loads(one.columns) for one in answer.rows}
+
+    def fail_write(self) -> None:
+        """Let the next write of the store fail."""
+        store = self.server._store
+        thread = store._thread
+
+        def fail(work: Any, *rest: Any) -> Any:
+            store._thread = thread
+            raise sqlite3.OperationalError("disk I/O error")
+
+        store._thread = fail
+
+    def damage(self) -> None:
+        """Change a row behind the back of kas."""
+        with sqlite3.connect(
+            self._folder / "ClusterDataServer" / "rows.sqlite"
+        ) as file:
+            file.execute("UPDATE rows SET columns = '{}' WHERE view = 'workloads'")
+        file.close()
+
+    def withdraw(self) -> None:
+        """Let kas have no such module."""
+        self.pair.server.dispatcher.withdraw("ClusterDataServer")
+
+    def failures(self) -> list[Exception]:
+        """Return what the modules reported."""
+        return self.pair.failures
 
     def close(self) -> None:
         """Stop everything."""
