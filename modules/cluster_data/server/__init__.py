@@ -5,7 +5,8 @@ The server half: receives rows, keeps them, and answers queries.
     receiver.py        messages of the agents that publish
     row_store.py       the rows in SQLite
     queries.py         queries of the store
-    label_selector.py  label selectors as conditions of SQLite
+    terms.py           texts by which the store finds rows
+    label_selector.py  label selectors as conditions of the store
     rights.py          access reviews of readers, and their remembered results
     reader.py          answers to a reader, only with rows that the reader may see
     fleet.py           queries of operators and of GitLab

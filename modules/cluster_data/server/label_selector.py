@@ -1,9 +1,11 @@
-"""Label selectors of Kubernetes, as conditions of SQLite."""
+"""Label selectors of Kubernetes, as conditions of the row store."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+
+from modules.cluster_data.server.terms import label_range, label_term
 
 __all__ = ["MAX_SELECTOR", "label_conditions"]
 
@@ -22,9 +24,7 @@ _ONE = re.compile(_VALUE)
 
 def label_conditions(selector: str) -> Iterator[tuple[str, list[str]]]:
     """
-    Yield a condition and its parameters for each term of a selector.
-
-    The conditions are about the column ``columns`` of a row.
+    Yield a condition of SQLite and its parameters for each part of a selector.
 
     :param selector: such as ``app=web,tier!=cache,env in (prod, test),!old``.
     :raises ValueError: the selector is invalid; the message says where.
@@ -39,24 +39,27 @@ def label_conditions(selector: str) -> Iterator[tuple[str, list[str]]]:
             raise ValueError(f"the label selector is invalid at {rest!r}")
         place = term.end()
         if term["absent"]:
-            yield f"{_of(term['absent'].lstrip('! '))} IS NULL", []
+            yield _exists(term["absent"].lstrip("! "), "NOT IN")
         elif term["op"]:
             # A row without the label is not equal, as in Kubernetes.
-            sign = "IS NOT" if term["op"] == "!=" else "="
-            yield f"{_of(term['key'])} {sign} ?", [term["value"]]
+            yield _one_of(term["key"], [term["value"]], term["op"] != "!=")
         elif term["set"]:
             values = [one.strip() for one in term["values"].split(",")]
             if not all(_ONE.fullmatch(one) for one in values):
                 raise ValueError(f"the values ({term['values'][:50]}) are invalid")
-            label, marks = _of(term["key"]), ", ".join("?" * len(values))
-            if term["set"] == "in":
-                yield f"{label} IN ({marks})", values
-            else:
-                yield f"({label} IS NULL OR {label} NOT IN ({marks}))", values
+            yield _one_of(term["key"], values, term["set"] == "in")
         else:
-            yield f"{_of(term['key'])} IS NOT NULL", []
+            yield _exists(term["key"], "IN")
 
 
-def _of(key: str) -> str:
-    """Return the expression for a label; the pattern of keys permits no quote."""
-    return f"json_extract(columns, '$.labels.\"{key}\"')"
+def _one_of(key: str, values: list[str], is_in: bool) -> tuple[str, list[str]]:
+    marks = ", ".join("?" * len(values))
+    sign = "IN" if is_in else "NOT IN"
+    terms = [label_term(key, one) for one in values]
+    return f"id {sign} (SELECT id FROM terms WHERE term IN ({marks}))", terms
+
+
+def _exists(key: str, sign: str) -> tuple[str, list[str]]:
+    first, end = label_range(key)
+    where = "term >= ? AND term < ?"
+    return f"id {sign} (SELECT id FROM terms WHERE {where})", [first, end]

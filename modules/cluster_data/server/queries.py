@@ -12,6 +12,7 @@ import attrs
 
 from modules.cluster_data.server.label_selector import label_conditions
 from modules.cluster_data.server.row_store import VIEWS
+from modules.cluster_data.server.terms import image_range, name_term
 from tunnel.errors import CallError, Status
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "KnownCluster",
     "ListScope",
     "RowQuery",
+    "count_clusters",
     "find_clusters",
     "find_rows",
     "find_scopes",
@@ -50,6 +52,9 @@ _VIEWS_OF_KINDS = ("workloads", "nodes", "events")
 
 _ORDER = "agent_id, api_group, kind, namespace, name, part"
 
+#: The columns of a `FoundRow`.
+_COLUMNS = f"{_ORDER}, resource, columns, agent_name"
+
 
 class ListScope(NamedTuple):
     """Objects that one access review decides on; all namespaces if it is empty."""
@@ -75,6 +80,7 @@ class FoundRow(NamedTuple):
     part: str
     resource: str
     columns: str
+    agent_name: str
 
 
 @attrs.frozen
@@ -128,7 +134,7 @@ class RowQuery:
 
     def where(self) -> tuple[str, list[Any]]:
         """Return the condition of SQLite, and its parameters."""
-        terms: list[str] = ["view IN (SELECT value FROM json_each(?))"]
+        terms = ["staged = 0", "view IN (SELECT value FROM json_each(?))"]
         values: list[Any] = [json.dumps([self.view] if self.view else _VIEWS_OF_KINDS)]
         if self.agents is not None:
             terms.append("agent_id IN (SELECT value FROM json_each(?))")
@@ -141,16 +147,19 @@ class RowQuery:
             if group:
                 terms.append("api_group = ?")
                 values.append(group)
-        for column in ("namespace", "name"):
-            if value := getattr(self, column):
-                terms.append(f"{column} = ?")
-                values.append(value)
+        if self.namespace:
+            terms.append("namespace = ?")
+            values.append(self.namespace)
+        if self.name:
+            terms.append("id IN (SELECT id FROM terms WHERE term = ?)")
+            values.append(name_term(self.name))
         if self.image:
+            first, end = image_range()
             terms.append(
-                "EXISTS (SELECT 1 FROM json_each(columns, '$.images')"
-                " WHERE instr(value, ?))"
+                "id IN (SELECT id FROM terms WHERE term >= ? AND term < ?"
+                " AND instr(substr(term, ?), ?))"
             )
-            values.append(self.image)
+            values += [first, end, len(first) + 1, self.image]
         try:
             for term, more in label_conditions(self.label_selector):
                 terms.append(term)
@@ -196,7 +205,7 @@ def find_rows(
         values.append(json.dumps(texts))
     limit = min(query.limit or DEFAULT_LIMIT, MAX_LIMIT)
     found = database.execute(
-        f"SELECT {_ORDER}, resource, columns FROM rows WHERE {where}"
+        f"SELECT {_COLUMNS} FROM rows JOIN clusters USING (agent_id) WHERE {where}"
         f" ORDER BY {_ORDER} LIMIT ?",
         [*values, limit + 1],
     ).fetchall()
@@ -205,31 +214,51 @@ def find_rows(
 
 
 def find_clusters(
-    database: sqlite3.Connection, names: Sequence[str] = ()
+    database: sqlite3.Connection,
+    names: Sequence[str] = (),
+    not_live_since: float | None = None,
 ) -> list[KnownCluster]:
     """
-    Return clusters by name.
+    Return clusters, sorted by name.
 
     :param names: names or ids of agents; empty for all clusters.
+    :param not_live_since: return only clusters whose agent does not publish, or whose
+        last message is older than this time.
     :raises CallError: INVALID_ARGUMENT for too many names.
     """
+    where, values = _cluster_condition(names)
+    if not_live_since is not None:
+        where += " AND (publisher = x'' OR last_seen < ?)"
+        values.append(not_live_since)
+    found = database.execute(
+        "SELECT agent_id, agent_name, cluster_uid, publisher <> x'', last_seen"
+        f" FROM clusters WHERE {where} ORDER BY agent_name, agent_id",
+        values,
+    )
+    return [KnownCluster(*one) for one in found]
+
+
+def count_clusters(database: sqlite3.Connection, names: Sequence[str] = ()) -> int:
+    """Return the number of clusters with these names; of all if *names* is empty."""
+    where, values = _cluster_condition(names)
+    (count,) = database.execute(
+        f"SELECT COUNT(*) FROM clusters WHERE {where}", values
+    ).fetchone()
+    return int(count)
+
+
+def _cluster_condition(names: Sequence[str]) -> tuple[str, list[Any]]:
     if len(names) > MAX_CLUSTERS:
         raise CallError(
             Status.INVALID_ARGUMENT, f"a query may name at most {MAX_CLUSTERS} clusters"
         )
-    where, values = "", []
-    if names:
-        where = (
-            " WHERE agent_id IN (SELECT value FROM json_each(?1))"
-            " OR agent_name IN (SELECT value FROM json_each(?1))"
-        )
-        values = [json.dumps(list(names))]
-    found = database.execute(
-        "SELECT agent_id, agent_name, cluster_uid, publisher <> x'', last_seen"
-        f" FROM clusters{where} ORDER BY agent_name, agent_id",
-        values,
-    )
-    return [KnownCluster(*one) for one in found]
+    if not names:
+        return "1", []
+    text = json.dumps(list(names))
+    return (
+        "(agent_id IN (SELECT value FROM json_each(?))"
+        " OR agent_name IN (SELECT value FROM json_each(?)))"
+    ), [text, text]
 
 
 def find_summaries(
@@ -237,7 +266,8 @@ def find_summaries(
 ) -> Mapping[str, list[FoundRow]]:
     """Return the rows of the view ``summary``, by agent."""
     found = database.execute(
-        f"SELECT {_ORDER}, resource, columns FROM rows WHERE view = 'summary'"
+        f"SELECT {_COLUMNS} FROM rows JOIN clusters USING (agent_id)"
+        " WHERE view = 'summary' AND staged = 0"
         " AND agent_id IN (SELECT value FROM json_each(?))",
         [json.dumps(sorted(agents))],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 import attrs
@@ -13,6 +13,7 @@ from modules.cluster_data.server.queries import (
     KnownCluster,
     ListScope,
     RowQuery,
+    count_clusters,
     find_clusters,
     find_rows,
     find_scopes,
@@ -33,9 +34,9 @@ LIVE, LATE = 30.0, 300.0
 #: Maximum number of clusters whose API servers are asked at the same time.
 AT_ONCE = 20
 
-#: Returns the rights of the reader at an agent; None if the reader may see all rows.
-#: A `CallError` means that the reader may see nothing, with the reason.
-AccessOf = Callable[[str], Awaitable[Access | None]]
+#: Returns the rights of the reader at an agent.  A `CallError` means that the reader
+#: may see nothing, with the reason.
+AccessOf = Callable[[str], Awaitable[Access]]
 
 
 @attrs.frozen
@@ -67,7 +68,6 @@ class RowsAnswer:
     rows: Sequence[FoundRow]
     next_page: str
     incomplete: Sequence[ClusterAnswer]
-    names: dict[str, str]
     queried: int
     as_of: float
 
@@ -95,114 +95,104 @@ class FleetReader:
         self._now = now
 
     async def rows(
-        self, query: RowQuery, clusters: Sequence[str], access_of: AccessOf
+        self, query: RowQuery, names: Sequence[str], access_of: AccessOf | None
     ) -> RowsAnswer:
         """
         Return the rows of some clusters that the reader may see.
 
-        :param clusters: names or ids of agents; empty for all.
+        :param names: names or ids of agents; empty for all.
+        :param access_of: None for a reader who may see all rows.
         """
-        found, query = await self._clusters(query, clusters)
-        unknown = _unknown(clusters, found)
-        scopes = await self._store.read(partial(find_scopes, query=query))
-        allowed, reasons = await self._permitted(found, scopes, access_of)
+        allowed: set[ListScope] | None = None
+        reasons: dict[str, str] = {}
+        if names or access_of is not None:
+            found = await self._store.read(partial(find_clusters, names=names))
+            query = attrs.evolve(query, agents=[one.agent_id for one in found])
+            queried = len(found)
+        else:
+            # A fleet has many clusters, and only those that are not live matter here.
+            since = self._now() - LIVE
+            found = await self._store.read(partial(find_clusters, not_live_since=since))
+            queried = await self._store.read(count_clusters)
+        if access_of is not None:
+            allowed, reasons = await self._permitted(query, found, access_of)
         rows, next_page = await self._store.read(
             partial(find_rows, query=query, scopes=allowed)
         )
         now = self._now()
+        answers = [self._answer(one, now, reasons) for one in found]
+        unknown = _unknown(names, found)
         return RowsAnswer(
             rows,
             next_page,
-            [
-                ClusterAnswer(one, state, reason)
-                for one in found
-                for state in (state_of(one, now),)
-                for reason in (self._reason(one, state, reasons),)
-                if reason
-            ]
-            + unknown,
-            {one.agent_id: one.agent_name for one in found},
-            len(found) + len(unknown),
+            [one for one in answers if one.reason] + unknown,
+            queried + len(unknown),
             now,
         )
 
     async def clusters(
-        self, names: Sequence[str], access_of: AccessOf
+        self, names: Sequence[str], access_of: AccessOf | None
     ) -> tuple[list[ClusterAnswer], float]:
         """Return clusters with the summaries that the reader may see, and the time."""
-        found, query = await self._clusters(RowQuery(view="summary"), names)
-        scopes = await self._store.read(partial(find_scopes, query=query))
-        allowed, reasons = await self._permitted(found, scopes, access_of)
+        found = await self._store.read(partial(find_clusters, names=names))
         agents = [one.agent_id for one in found]
+        allowed: set[ListScope] | None = None
+        reasons: dict[str, str] = {}
+        if access_of is not None:
+            query = RowQuery(view="summary", agents=agents)
+            allowed, reasons = await self._permitted(query, found, access_of)
         summaries = await self._store.read(partial(find_summaries, agents=agents))
         now = self._now()
-        return [
-            ClusterAnswer(
-                one,
-                state_of(one, now),
-                self._reason(one, state_of(one, now), reasons),
-                tuple(
+        answers = [
+            attrs.evolve(
+                self._answer(one, now, reasons),
+                summary=tuple(
                     row
                     for row in summaries.get(one.agent_id, ())
                     if allowed is None or _scope(row) in allowed
                 ),
             )
             for one in found
-        ] + _unknown(names, found), now
-
-    async def _clusters(
-        self, query: RowQuery, names: Sequence[str]
-    ) -> tuple[list[KnownCluster], RowQuery]:
-        found = await self._store.read(partial(find_clusters, names=names))
-        if names:
-            query = attrs.evolve(query, agents=[one.agent_id for one in found])
-        return found, query
+        ]
+        return answers + _unknown(names, found), now
 
     async def _permitted(
-        self,
-        clusters: Iterable[KnownCluster],
-        scopes: Collection[ListScope],
-        access_of: AccessOf,
-    ) -> tuple[set[ListScope] | None, dict[str, str]]:
+        self, query: RowQuery, clusters: Sequence[KnownCluster], access_of: AccessOf
+    ) -> tuple[set[ListScope], dict[str, str]]:
         """
-        Return the scopes that the reader may see, None for all, and by agent why some
+        Return the scopes of the query that the reader may see, and by agent why some
         may be missing.
         """
         by_agent: dict[str, list[ListScope]] = {}
-        for scope in scopes:
+        for scope in await self._store.read(partial(find_scopes, query=query)):
             by_agent.setdefault(scope.agent_id, []).append(scope)
         reasons: dict[str, str] = {}
         allowed: set[ListScope] = set()
-        sees_all = True
 
         async def review(cluster: KnownCluster) -> None:
-            nonlocal sees_all
-            mine = by_agent.get(cluster.agent_id, [])
             try:
                 access = await access_of(cluster.agent_id)
-                if access is None:
-                    allowed.update(mine)
-                    return
-                sees_all = False
+                mine = by_agent.get(cluster.agent_id, [])
                 permitted = await self._rights.permitted(access, mine)
             except CallError as error:
-                sees_all = False
                 permitted = Permitted(frozenset(), error.message)
             allowed.update(permitted.scopes)
             if permitted.reason:
                 reasons[cluster.agent_id] = permitted.reason
 
         await in_parallel([partial(review, one) for one in clusters], AT_ONCE)
-        return None if sees_all else allowed, reasons
+        return allowed, reasons
 
-    def _reason(
-        self, cluster: KnownCluster, state: str, reasons: dict[str, str]
-    ) -> str:
+    def _answer(
+        self, cluster: KnownCluster, now: float, reasons: dict[str, str]
+    ) -> ClusterAnswer:
+        state = state_of(cluster, now)
         said = [reasons.get(cluster.agent_id, "")]
         if state != "live":
-            age = max(0, round(self._now() - cluster.last_seen))
+            age = max(0, round(now - cluster.last_seen))
             said.append(f"{state}: its rows are {age} s old")
-        return "; ".join(one for one in said if one)
+        reason = "; ".join(one for one in said if one)
+        return ClusterAnswer(cluster, state, reason)
 
 
 def _unknown(

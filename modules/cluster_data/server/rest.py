@@ -68,7 +68,7 @@ class _Reader:
     request: Any
     token: str
 
-    async def access_of(self, agent_id: str) -> Access | None:
+    async def access_of(self, agent_id: str) -> Access:
         """Return the rights of the token at an agent."""
         kind, token = "", self.token
         if token.count(":") > 1:
@@ -200,7 +200,7 @@ class RestApi:
                     "incomplete": [_cluster(one) for one in found.incomplete],
                 },
                 "continue": found.next_page,
-                "items": [_item(one, found.names) for one in found.rows],
+                "items": [_item(one) for one in found.rows],
             },
         )
 
@@ -250,9 +250,9 @@ def _cluster(one: ClusterAnswer) -> dict[str, Any]:
     return said
 
 
-def _item(row: FoundRow, names: dict[str, str]) -> dict[str, Any]:
+def _item(row: FoundRow) -> dict[str, Any]:
     return {
-        "cluster": names.get(row.agent_id, row.agent_id),
+        "cluster": row.agent_name,
         "group": row.group,
         "kind": row.kind,
         "namespace": row.namespace,
@@ -263,7 +263,7 @@ def _item(row: FoundRow, names: dict[str, str]) -> dict[str, Any]:
 
 def _csv(found: RowsAnswer) -> str:
     """Return rows as CSV, with a column for each key of a row."""
-    items = [_item(one, found.names) for one in found.rows]
+    items = [_item(one) for one in found.rows]
     keys = list(dict.fromkeys(key for one in items for key in one))
     text = io.StringIO()
     writer = csv.writer(text)

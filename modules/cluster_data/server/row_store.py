@@ -21,6 +21,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from modules.cluster_data.server.terms import terms_of
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from modules.cluster_data.wire.row_sum import row_sum
 from tunnel.errors import CallError, Status
@@ -71,6 +72,7 @@ CREATE TABLE views (
     PRIMARY KEY (agent_id, view)
 ) WITHOUT ROWID;
 CREATE TABLE rows (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     view TEXT NOT NULL,
     agent_id TEXT NOT NULL,
     api_group TEXT NOT NULL,
@@ -80,11 +82,22 @@ CREATE TABLE rows (
     part TEXT NOT NULL,
     resource TEXT NOT NULL,
     columns TEXT NOT NULL,
-    PRIMARY KEY (view, agent_id, api_group, kind, namespace, name, part)
+    staged INTEGER NOT NULL,  -- 1 until the last part of its snapshot has arrived
+    UNIQUE (view, agent_id, staged, api_group, kind, namespace, name, part)
+);
+CREATE TABLE terms (
+    term TEXT NOT NULL,
+    id INTEGER NOT NULL,
+    PRIMARY KEY (term, id)
 ) WITHOUT ROWID;
-CREATE TABLE staged AS SELECT * FROM rows LIMIT 0;
-CREATE INDEX staged_by_agent ON staged (agent_id, view);
 """
+
+#: Condition for the rows of one view of one agent, and for one row.
+_OF_VIEW = "view = ? AND agent_id = ? AND staged = ?"
+_OF_KEY = (
+    f"{_OF_VIEW} AND api_group = ? AND kind = ? AND namespace = ? AND name = ?"
+    " AND part = ?"
+)
 
 
 @attrs.frozen
@@ -159,9 +172,7 @@ class RowStore:
             if found is not None and found[1] != hello.cluster_uid:
                 # The agent has moved to another cluster.
                 _delete_rows(database, publication.agent_id)
-            database.execute(
-                "DELETE FROM staged WHERE agent_id = ?", (publication.agent_id,)
-            )
+            _delete_staged(database, publication.agent_id)
             database.execute(
                 "INSERT OR REPLACE INTO clusters VALUES (?, ?, ?, ?, ?, ?)",
                 (
@@ -189,26 +200,17 @@ class RowStore:
             self._check(database, publication)
             agent, view = publication.agent_id, message.view
             if message.first:
-                database.execute(
-                    "DELETE FROM staged WHERE agent_id = ? AND view = ?", (agent, view)
-                )
-            database.executemany(
-                "INSERT INTO staged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [_values(publication, view, row) for row in message.rows],
-            )
-            where = "FROM staged WHERE agent_id = ? AND view = ?"
-            (count,) = database.execute(
-                f"SELECT COUNT(*) {where}", (agent, view)
-            ).fetchone()
-            _check_count(count)
+                _delete(database, _OF_VIEW, (view, agent, 1))
+            if message.last:
+                _delete(database, _OF_VIEW, (view, agent, 0))
+            # Most tables fit into one message, and need not be staged.
+            staged = 0 if message.first and message.last else 1
+            _insert(database, view, agent, staged, message.rows)
+            _check_count(database, view, agent, staged)
             if message.last:
                 database.execute(
-                    "DELETE FROM rows WHERE view = ? AND agent_id = ?", (view, agent)
+                    f"UPDATE rows SET staged = 0 WHERE {_OF_VIEW}", (view, agent, 1)
                 )
-                database.execute(
-                    f"INSERT OR REPLACE INTO rows SELECT * {where}", (agent, view)
-                )
-                database.execute(f"DELETE {where}", (agent, view))
                 _set_sequence(database, agent, view, message.sequence)
 
         await self._write(store)
@@ -228,21 +230,11 @@ class RowStore:
                     Status.FAILED_PRECONDITION,
                     f"changes of the view {view!r} came before its rows",
                 )
-            database.executemany(
-                "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [_values(publication, view, row) for row in message.put],
-            )
-            database.executemany(
-                "DELETE FROM rows WHERE view = ? AND agent_id = ? AND api_group = ?"
-                " AND kind = ? AND namespace = ? AND name = ? AND part = ?",
-                [(view, agent, *_key(one)) for one in message.deleted],
-            )
-            if message.put:
-                (count,) = database.execute(
-                    "SELECT COUNT(*) FROM rows WHERE view = ? AND agent_id = ?",
-                    (view, agent),
-                ).fetchone()
-                _check_count(count)
+            for one in message.deleted:
+                _delete(database, _OF_KEY, (view, agent, 0, *_key(one)))
+            is_more = [_put(database, view, agent, row) for row in message.put]
+            if any(is_more):
+                _check_count(database, view, agent, 0)
             if message.sequence:
                 _set_sequence(database, agent, view, message.sequence)
 
@@ -270,9 +262,7 @@ class RowStore:
                 " AND publisher = ?",
                 (publication.agent_id, publication.call_id),
             )
-            database.execute(
-                "DELETE FROM staged WHERE agent_id = ?", (publication.agent_id,)
-            )
+            _delete_staged(database, publication.agent_id)
 
         await self._write(end)
 
@@ -285,7 +275,8 @@ class RowStore:
             ).fetchall()
             for (agent,) in agents:
                 _delete_rows(database, agent)
-                for table in ("views", "clusters", "staged"):
+                _delete_staged(database, agent)
+                for table in ("views", "clusters"):
                     database.execute(
                         f"DELETE FROM {table} WHERE agent_id = ?", (agent,)
                     )
@@ -431,23 +422,121 @@ class RowStore:
         return deferToThreadPool(self._reactor, pool, work, *rest)
 
 
-def _values(publication: Publication, view: str, row: wire.Row) -> tuple[str, ...]:
+def _insert(
+    database: sqlite3.Connection,
+    view: str,
+    agent: str,
+    staged: int,
+    rows: Sequence[wire.Row],
+) -> None:
+    """
+    Add rows.
+
+    :raises CallError: INVALID_ARGUMENT if a row exists, or is not a row.
+    """
+    # Numbers are never used again, because a damaged file may have terms of lost rows.
+    (last,) = database.execute(
+        "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'rows'"
+    ).fetchone()
+    new, terms = [], []
+    for number, row in enumerate(rows, last + 1):
+        columns, found = _read(row)
+        key = _key(row.key)
+        new.append((number, view, agent, staged, *key, row.resource, columns))
+        terms += [(term, number) for term in found]
+    # An index grows faster in its own order.
+    terms.sort()
+    try:
+        database.executemany(
+            "INSERT INTO rows (id, view, agent_id, staged, api_group, kind, namespace,"
+            " name, part, resource, columns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            new,
+        )
+    except sqlite3.IntegrityError:
+        text = f"the view {view!r} has two rows with one key"
+        raise CallError(Status.INVALID_ARGUMENT, text) from None
+    database.executemany("INSERT INTO terms VALUES (?, ?)", terms)
+
+
+def _put(database: sqlite3.Connection, view: str, agent: str, row: wire.Row) -> bool:
+    """
+    Set a row; return whether the row is new.
+
+    :raises CallError: INVALID_ARGUMENT for a row that is not a row.
+    """
+    found = database.execute(
+        f"SELECT id, columns FROM rows WHERE {_OF_KEY}",
+        (view, agent, 0, *_key(row.key)),
+    ).fetchone()
+    if found is None:
+        _insert(database, view, agent, 0, [row])
+        return True
+    number, before = found
+    columns, terms = _read(row)
+    database.execute(
+        "UPDATE rows SET resource = ?, columns = ? WHERE id = ?",
+        (row.resource, columns, number),
+    )
+    old = set(terms_of(row.key.name, before))
+    database.executemany(_DELETE_TERM, [(term, number) for term in old - terms])
+    database.executemany(
+        "INSERT INTO terms VALUES (?, ?)", [(term, number) for term in terms - old]
+    )
+    return False
+
+
+def _read(row: wire.Row) -> tuple[str, set[str]]:
+    """Return the columns of a row as text, and its terms."""
     if len(row.columns) > MAX_COLUMNS:
         raise CallError(
             Status.INVALID_ARGUMENT, f"a row of {len(row.columns)} bytes is too long"
         )
     try:
         columns = row.columns.decode()
-    except UnicodeDecodeError:
+        return columns, set(terms_of(row.key.name, columns))
+    except (ValueError, RecursionError):
         raise CallError(Status.INVALID_ARGUMENT, "a row is not JSON") from None
-    return (view, publication.agent_id, *_key(row.key), row.resource, columns)
+
+
+_DELETE_TERM = "DELETE FROM terms WHERE term = ? AND id = ?"
+
+
+def _delete(
+    database: sqlite3.Connection, where: str, values: tuple[str | int, ...]
+) -> None:
+    """Delete rows with their terms."""
+    found = database.execute(
+        f"SELECT id, name, columns FROM rows WHERE {where}", values
+    ).fetchall()
+    terms = [
+        (term, number)
+        for number, name, columns in found
+        for term in set(terms_of(name, columns))
+    ]
+    database.executemany(_DELETE_TERM, sorted(terms))
+    database.execute(f"DELETE FROM rows WHERE {where}", values)
+
+
+def _delete_rows(database: sqlite3.Connection, agent: str) -> None:
+    for view in VIEWS:
+        _delete(database, _OF_VIEW, (view, agent, 0))
+
+
+def _delete_staged(database: sqlite3.Connection, agent: str) -> None:
+    for view in VIEWS:
+        _delete(database, _OF_VIEW, (view, agent, 1))
 
 
 def _key(key: wire.RowKey) -> tuple[str, str, str, str, str]:
     return key.group, key.kind, key.namespace, key.name, key.part
 
 
-def _check_count(count: int) -> None:
+def _check_count(
+    database: sqlite3.Connection, view: str, agent: str, staged: int
+) -> None:
+    (count,) = database.execute(
+        f"SELECT COUNT(*) FROM rows WHERE {_OF_VIEW}", (view, agent, staged)
+    ).fetchone()
     if count > MAX_ROWS:
         raise CallError(
             Status.RESOURCE_EXHAUSTED, f"a view may have at most {MAX_ROWS} rows"
@@ -462,13 +551,6 @@ def _set_sequence(
     )
 
 
-def _delete_rows(database: sqlite3.Connection, agent: str) -> None:
-    database.executemany(
-        "DELETE FROM rows WHERE view = ? AND agent_id = ?",
-        [(view, agent) for view in VIEWS],
-    )
-
-
 def _differs(
     database: sqlite3.Connection, agent: str, view: str, said: wire.ViewSum
 ) -> bool:
@@ -480,8 +562,8 @@ def _differs(
         return known is None
     rows = database.execute(
         "SELECT api_group, kind, namespace, name, part, columns FROM rows"
-        " WHERE view = ? AND agent_id = ?",
-        (view, agent),
+        f" WHERE {_OF_VIEW}",
+        (view, agent, 0),
     )
     total = sum(row_sum(key, columns.encode()) for *key, columns in rows)
     return total & (2**64 - 1) != said.sum

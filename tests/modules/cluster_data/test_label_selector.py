@@ -11,6 +11,7 @@ from modules.cluster_data.server.label_selector import (
     MAX_SELECTOR,
     label_conditions,
 )
+from modules.cluster_data.server.terms import terms_of
 
 ROWS = {
     "web": {"app": "web", "tier": "front"},
@@ -21,10 +22,13 @@ ROWS = {
 
 def selected(selector: str) -> set[str]:
     database = sqlite3.connect(":memory:")
-    database.execute("CREATE TABLE rows (name TEXT, columns TEXT)")
-    for name, labels in ROWS.items():
-        columns = {} if labels is None else {"labels": labels}
-        database.execute("INSERT INTO rows VALUES (?, ?)", (name, json.dumps(columns)))
+    database.execute("CREATE TABLE rows (id INTEGER, name TEXT)")
+    database.execute("CREATE TABLE terms (term TEXT, id INTEGER)")
+    for number, (name, labels) in enumerate(ROWS.items()):
+        columns = json.dumps({} if labels is None else {"labels": labels})
+        database.execute("INSERT INTO rows VALUES (?, ?)", (number, name))
+        for term in terms_of(name, columns):
+            database.execute("INSERT INTO terms VALUES (?, ?)", (term, number))
     terms, values = ["1"], []
     for term, more in label_conditions(selector):
         terms.append(term)
