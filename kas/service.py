@@ -154,6 +154,7 @@ class KasService(ProgramService):
             external=api.services,
             audit=self._audit,
             stores=self._stores,
+            folders=state.file("modules"),
             pages=pages,
             repositories=git,
             projects=gitlab.projects,

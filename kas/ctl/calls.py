@@ -37,6 +37,12 @@ __all__ = ["Callee", "Server", "callee_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+# Parts of the names of services, and the keys that enable their modules.
+_MODULES = (
+    (".gitops.", "agent.gitops"),
+    (".cluster_data.", "modules.cluster_data"),
+)
+
 # Maximum bytes of a response: enough for a hundred thousand agents.
 MAX_ANSWER = 64 * 1024 * 1024
 
@@ -253,7 +259,9 @@ def _content(status: int, body: bytes, where: str) -> dict[str, Any]:
     if status != 200:
         reason = content.get("message") or content.get("code") or status
         if content.get("code") == "unimplemented":
-            key = " (agent.gitops)" if ".gitops." in str(reason) else ""
+            key = next(
+                (f" ({key})" for part, key in _MODULES if part in str(reason)), ""
+            )
             raise NoAnswer(
                 f"kas at {where} does not serve this: its configuration does not "
                 f"enable the module{key}, or it is an older kas "

@@ -12,13 +12,17 @@ __all__ = ["cli"]
 
 _FILES = {
     "agent": "identities",
+    "clusters": "live",
     "config": "checks",
     "doctor": "doctor",
     "drain": "fleet",
+    "events": "live",
+    "get": "live",
     "gitops": "gitops",
     "kubeconfig": "kubeconfig",
     "login": "login",
     "logout": "login",
+    "problems": "live",
     "rebalance": "fleet",
     "status": "status",
     "token": "token",

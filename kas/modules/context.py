@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -42,6 +43,7 @@ class ServerContext:
     State that all modules of the process share.
 
     :ivar environ: the environment of the process, which may name a proxy.
+    :ivar folders: the parent of the modules' folders.
     :ivar has_web: whether a listener serves pages.
     :ivar page_origins: the origins of pages that may send requests from a user's
         browser.
@@ -63,6 +65,7 @@ class ServerContext:
     external: ExternalServices
     audit: AuditLog
     stores: Stores
+    folders: Path
     pages: Pages
     repositories: Repositories
     projects: AgentProjects = attrs.Factory(
@@ -101,7 +104,7 @@ class ServerContext:
             audit=ModuleAudit(scope, self.audit),
             git=self.repositories,
             gitlab=self.projects,
-            stores=ModuleStores(scope, self.stores),
+            stores=ModuleStores(scope, self.stores, self.folders),
             web=ModuleWeb(scope, self.pages, self.page_origins, self.has_web),
             network=ModuleNetwork(scope, self.ports, self.reactor, self.environ),
             workers=ModuleWorkers(scope, self.count_together),

@@ -123,7 +123,7 @@ class ActionCableServer:
         Decide about a connection.
 
         A credential that is refused does not refuse the WebSocket, because browsers
-        hide the status from the page, and its client would repeat the request endlessly.
+        hide the status from the page, whose client would repeat the request endlessly.
 
         :raises CallError: NOT_FOUND for pages of other origins, as Rails responds.
         """

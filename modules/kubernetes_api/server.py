@@ -48,6 +48,7 @@ from modules.kubernetes_api.spans import STATUS_CODE, begin_span
 from modules.kubernetes_api.statuses import INTERNAL_ERROR, status_answer
 from modules.kubernetes_api.watch_api import PATH, WatchConnection, wants_watches
 from modules.kubernetes_api.watch_boundary import Boundary
+from modules.kubernetes_api.watch_turns import WatchTurns
 from modules.kubernetes_api.websocket_tokens import (
     SealedCredential,
     UsedTokens,
@@ -233,6 +234,7 @@ class KubernetesApiServer:
         self.audits = api.audit.level is not AuditLevel.NONE
         #: Responses with events, which end when kas drains.
         self.watches: set[Ending] = set()
+        self.watch_turns = WatchTurns(self.clock)
         self.shares: Shares[Held] = Shares(
             api.clock,
             settings.max_requests_per_credential,

@@ -24,6 +24,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from typing import Any, Final, NoReturn, Protocol
 from urllib.parse import urlencode
 
@@ -37,6 +38,7 @@ from zope.interface import implementer
 
 from modules.kubernetes_api.shares import TooMany
 from modules.kubernetes_api.statuses import INTERNAL_ERROR
+from modules.kubernetes_api.watch_turns import WatchTurns
 from tunnel.api import Access, IPathReceiver, IStream
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.http1 import Exchange, HeadError, RequestHead, ResponseHead
@@ -57,6 +59,10 @@ MAX_MESSAGE: Final = 16 * 1024
 #: Maximum bytes of one event.  etcd accepts objects of 1.5 MiB, and a cluster may be
 #: hostile.
 MAX_EVENT: Final = 4 * 1024 * 1024
+
+#: Maximum number of events that a watch delivers before others have their turns: each
+#: takes some 25 us.
+MAX_EVENTS: Final = 100
 
 #: Maximum bytes of incomplete events in all watches of a connection.
 MAX_HELD: Final = 16 * 1024 * 1024
@@ -120,6 +126,7 @@ class WatchHost(Protocol):
     """Part of the module's interface that aggregated watches use."""
 
     clock: IReactorTime
+    watch_turns: WatchTurns
 
     def watch_enters(self, watch: Any, access: Access) -> bool:
         """
@@ -219,7 +226,8 @@ class WatchConnection:
         self._silent = 0
         #: Names of the watches that are paused, in the order of their next turns.
         self._waiting: dict[str, None] = {}
-        self._resumption: IDelayedCall | None = None
+        #: Whether the connection is in the queue of `WatchTurns`.
+        self._is_queued = False
 
     # The beginning of the connection.
 
@@ -387,7 +395,6 @@ class WatchConnection:
             return
         self.over = True
         cancel_call(self._ping)
-        cancel_call(self._resumption)
         self._waiting.clear()
         watches, self.watches = self.watches, {}
         for_each(watches.values(), lambda watch: watch.cancel(), "ending a watch")
@@ -412,7 +419,6 @@ class WatchConnection:
     def pauseProducing(self) -> None:
         """Stop reading the watches and the client."""
         self.paused = True
-        cancel_call(self._resumption)
         self.exchange.pauseProducing()
         for name in self.watches:
             self._waiting.setdefault(name)
@@ -426,25 +432,31 @@ class WatchConnection:
         """Resume reading the watches and the client."""
         self.paused = False
         self.exchange.resumeProducing()
-        self._resume_next()
+        self._queue()
 
-    def _resume_next(self) -> None:
-        """
-        Resume one watch in each turn of the reactor, beginning with the watch that has
-        waited longest.
+    def _queue(self) -> None:
+        """Let paused watches resume, one in each turn of this connection."""
+        if self._waiting and not (self._is_queued or self.paused or self.over):
+            assert self.access is not None
+            self._is_queued = True
+            self.host.watch_turns.add(self.access.owner, self)
 
-        A resumed watch delivers the events that it holds, up to thousands, and all
-        other connections wait until it has finished.
-        """
-        self._resumption = None
+    def take_turn(self) -> bool:
+        """See `modules.kubernetes_api.watch_turns.TakesTurns`."""
         while self._waiting and not (self.paused or self.over):
             name = next(iter(self._waiting))
             del self._waiting[name]
             watch = self.watches.get(name)
             if watch is not None:
-                self._resumption = self.host.clock.callLater(0, self._resume_next)
                 for_each((watch,), lambda watch: watch.resume(), "resuming a watch")
-                return
+                break
+        self._is_queued = bool(self._waiting) and not (self.paused or self.over)
+        return self._is_queued
+
+    def wait_for_turn(self, name: str) -> None:
+        """Resume a watch, which holds further events, in a later turn."""
+        self._waiting.setdefault(name)
+        self._queue()
 
     def stopProducing(self) -> None:
         """Do nothing: `client_gone` handles a client that left."""
@@ -457,7 +469,7 @@ class WatchConnection:
 
     @property
     def held(self) -> int:
-        """Number of bytes of incomplete events."""
+        """Number of bytes of events that were not delivered yet."""
         return sum(len(watch.buffer) for watch in self.watches.values())
 
 
@@ -484,7 +496,10 @@ class _Watch:
         self._query = query
         self._bookmarks = bookmarks
         self.over = False
+        #: Events that were not delivered yet; the last one may be incomplete.
         self.buffer = bytearray()
+        #: Called after the last event of a stream that has ended.
+        self._at_end: Callable[[], None] | None = None
         self._stream: IStream | None = None
         #: Whether a stream is open, as far as known.
         self._live = False
@@ -572,6 +587,7 @@ class _Watch:
     def _request(self) -> None:
         head = self._prepare()
         self._answer = None
+        self._at_end = None
         self.buffer.clear()
         host = self._connection.host
         why = host.why_forbidden(head, self._access)
@@ -635,8 +651,10 @@ class _Watch:
             self._stream.pauseProducing()
 
     def resume(self) -> None:
-        """Resume reading."""
-        if self._stream is not None:
+        """Deliver events from the buffer, and then resume reading."""
+        if b"\n" in self.buffer:
+            self._deliver()
+        if self._stream is not None and not self._connection.is_paused(self._name):
             self._stream.resumeProducing()
 
     # Callbacks of the agent's stream.
@@ -666,35 +684,65 @@ class _Watch:
         if self._answer.status != 200:
             self._refusal += data[: MAX_REFUSAL - len(self._refusal)]
             return
-        # Only the last piece may be incomplete.
-        *whole, rest = data.split(b"\n")
-        for piece in whole:
-            line = bytes(self.buffer) + piece
-            self.buffer.clear()
+        self.buffer += data
+        if b"\n" not in data:
+            self._check_buffer()
+        elif not self._connection.is_paused(self._name):
+            self._deliver()
+
+    def _deliver(self) -> None:
+        """
+        Send some of the events in the buffer; continue in a later turn if there are
+        more.
+        """
+        *lines, rest = bytes(self.buffer).split(b"\n", MAX_EVENTS)
+        self.buffer[:] = rest
+        for line in lines:
             if len(line) > MAX_EVENT:
-                break
+                self._fail_size()
+                return
             if line.strip() and not self._event(line):
                 return
-        else:
-            self.buffer += rest
-            if len(self.buffer) <= MAX_EVENT and self._connection.held <= MAX_HELD:
-                return
+        if b"\n" in rest:
+            self.pause()
+            self._connection.wait_for_turn(self._name)
+            return
+        self._check_buffer()
+        if self._at_end is not None and not self.over:
+            at_end, self._at_end = self._at_end, None
+            at_end()
+
+    def _check_buffer(self) -> None:
+        """End the watch if incomplete events are too large."""
+        if len(self.buffer) > MAX_EVENT or self._connection.held > MAX_HELD:
+            self._fail_size()
+
+    def _fail_size(self) -> None:
         self._fail({"message": f"an event has more than {MAX_EVENT // 1024**2} MiB"})
+
+    def _after_events(self, at_end: Callable[[], None]) -> None:
+        """Call *at_end* when the complete events in the buffer have been delivered."""
+        if b"\n" in self.buffer:
+            self._at_end = at_end
+        else:
+            at_end()
 
     def fin_received(self) -> None:
         """See `tunnel.api.IStreamReceiver`."""
         if not self.over:
             # Both halves of the stream are finished, so it closes by itself.
             self._live, self._stream = False, None
-            self._ended()
+            self._after_events(self._ended)
 
     def stream_closed(self, reason: Exception | None) -> None:
         """See `tunnel.api.IStreamReceiver`."""
         if not self._live:
             return
         self._live, self._stream = False, None
-        if self.over:
-            return
+        if not self.over:
+            self._after_events(lambda: self._closed(reason))
+
+    def _closed(self, reason: Exception | None) -> None:
         if reason is not None:
             self._record_failure(reason)
         if reason is None:

@@ -92,6 +92,7 @@ class _Case(SynchronousTestCase):
             external=ExternalServices(self.reactor),
             audit=AuditLog(None, runtime),
             stores=Stores(lambda: FakeStore(self.reactor), self.reactor),
+            folders=Path(self.mktemp()),
             pages=Pages(),
             repositories=Repositories(state, runtime),
         )

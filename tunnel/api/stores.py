@@ -7,6 +7,7 @@ from collections.abc import (
     Awaitable,
 )
 from enum import Enum
+from pathlib import Path
 
 import attrs
 from zope.interface import Interface
@@ -126,6 +127,14 @@ class IStore(Interface):
 
 class IStores(Interface):
     """The stores of a module: `IServerModuleApi.stores`."""
+
+    def folder() -> Path:
+        """
+        Return a folder for files of this module that may be lost, such as a cache.
+
+        Only this machine has the files, and the workers of one kas share them.  They
+        outlive the module.  The folder may be on a network volume.
+        """
 
     def open(namespace: str) -> IStore:
         """

@@ -16,6 +16,7 @@ import math
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import attrs
@@ -257,16 +258,31 @@ class Stores:
 
 @implementer(IStores)
 class ModuleStores:
-    """Access of one module to the stores."""
+    """
+    Access of one module to the stores.
 
-    def __init__(self, scope: ModuleScope, stores: Stores) -> None:
+    :param folders: the parent of the modules' folders.
+    """
+
+    def __init__(
+        self, scope: ModuleScope, stores: Stores, folders: Path | None = None
+    ) -> None:
         self._name = scope.name
         self._stores = stores
+        self._folders = folders
         scope.on_release(lambda: stores.release(scope.name))
 
     def open(self, namespace: str) -> NamespaceStore:
         """Return the store of a namespace of this module."""
         return self._stores.open(self._name, namespace)
+
+    def folder(self) -> Path:
+        """Return the folder of this module, and create it if necessary."""
+        if self._folders is None:
+            raise ValueError("this program has no folders for modules")
+        folder = self._folders / self._name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
 
 
 @implementer(IStore)

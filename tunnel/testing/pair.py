@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -54,17 +55,24 @@ class ModulePair:
         `FakeCluster`.
     :param http: responds to server halves' requests to other servers, such as
         ``treq.testing.RequestTraversalAgent``.
+    :param folders: the parent of the modules' folders; None if no module has one.
     :ivar store: the store of server halves; a test can make it fail.
     :ivar repositories: the Git repositories that server halves read.
     :ivar sections: the agent's configuration; ``sections.apply`` changes it.
     """
 
     def __init__(
-        self, clock: Clock, *, cluster: Any = None, http: IAgent | None = None
+        self,
+        clock: Clock,
+        *,
+        cluster: Any = None,
+        http: IAgent | None = None,
+        folders: Path | None = None,
     ) -> None:
         self.clock = clock
         self.cluster = cluster
         self._http = http
+        self._folders = folders
         self.store = FakeStore(clock)
         self._stores = Stores(lambda: self.store, clock)
         self._pages = Pages()
@@ -125,7 +133,7 @@ class ModulePair:
             audit=FakeAudit(),
             git=self.repositories,
             gitlab=FakeProjects(),
-            stores=ModuleStores(scope, self._stores),
+            stores=ModuleStores(scope, self._stores, self._folders),
             web=ModuleWeb(scope, self._pages),
             network=FakeNetwork(self._http),
             workers=FakeWorkers(),

@@ -140,8 +140,9 @@ class Poller:
         self._seconds: Callable[[], float] = time.perf_counter
         self._cpu_seconds: Callable[[], float] = time.thread_time
         self._turn = 0
-        #: Descriptors whose owner had no time left in the last turn, in order.
-        self._late: list[int] = []
+        #: Sockets whose owner had no time left in the last turn, each with the turn
+        #: since which it waits.
+        self._late: dict[Any, int] = {}
         self._epoll = select.epoll()
         #: Descriptor of the kernel's poller, which is readable while an event waits.
         #: Twisted calls `fileno` in each turn, so this attribute is the kernel poller's
@@ -378,8 +379,7 @@ class Poller:
         now = self._seconds()
         # In a turn with one event, no other socket waits.
         cpu_begin = self._cpu_seconds() if len(events) > 1 else 0.0
-        if self._late:
-            self._sort(events)
+        waited = self._sort(events) if self._late else self._late
         several = len(events) > 1
         for fd, event in events:
             member = members.get(fd)
@@ -393,7 +393,7 @@ class Poller:
                 if several and not self._has_time(share, cpu_begin):
                     share = member.spare_share
                     if share is None or not self._has_time(share, cpu_begin):
-                        self._late.append(fd)
+                        self._late[member] = waited.get(member, self._turn)
                         continue
                 if now < 0:
                     now = self._seconds()
@@ -434,29 +434,46 @@ class Poller:
             self._call_after()
         return rest
 
-    def _sort(self, events: list[tuple[int, int]]) -> None:
+    def _sort(self, events: list[tuple[int, int]]) -> dict[Any, int]:
         """
-        Put sockets that had no time in the last turn first, in their order.
+        Decide which sockets come first, because some had no time in the last turn.
 
-        The kernel reports sockets in the same order in each turn.  Within a group, the
-        owner that used the least time recently comes first, so that a new client, or a
-        user with a short request, does not wait for all clients that flood.  The same
-        rule applies to the sockets of one owner, because an owner may consist of all
-        clients behind one address.
+        The kernel reports sockets in the same order in each turn.  Sockets outside of
+        groups come first.  Of the others, two take turns:
+
+        - the socket that used the least time recently, of the owner that used the least
+          time: a new client, or a user with a short request, does not wait for all
+          clients that flood.  Sockets of one owner are compared as well, because an
+          owner may consist of all clients behind one address.
+        - the socket that has waited longest, because a client that replaces its sockets
+          after each event always has sockets that used no time.
+
+        :return: the turn since which each socket waits that had no time.
         """
-        order = {fd: place for place, fd in enumerate(self._late)}
-        self._late = []
-        members, now = self._members, self._seconds()
-
-        def rank(event: tuple[int, int]) -> tuple[float, float, int]:
-            place = order.get(event[0], MAX_EVENTS)
+        waited, self._late = self._late, {}
+        members, now, turn = self._members, self._seconds(), self._turn
+        first: list[tuple[int, tuple[int, int]]] = []
+        by_wait: list[tuple[int, tuple[int, int]]] = []
+        by_use: list[tuple[float, float, int, tuple[int, int]]] = []
+        for event in events:
             member = members.get(event[0])
+            since = waited.get(member, turn)
             share = None if member is None else member.share
             if share is None or share.group is None:
-                return 0.0, 0.0, place
-            return _used_lately(share, now), _used_lately(member, now), place
-
-        events.sort(key=rank)
+                first.append((since, event))
+                continue
+            by_wait.append((since, event))
+            used = _used_lately(share, now), _used_lately(member, now)
+            by_use.append((used[0], used[1], since, event))
+        first.sort(key=_first_item)
+        by_wait.sort(key=_first_item)
+        by_use.sort()
+        ordered: dict[tuple[int, int], None] = {event: None for _, event in first}
+        for place in range(len(by_use)):
+            ordered.setdefault(by_use[place][3])
+            ordered.setdefault(by_wait[place][1])
+        events[:] = ordered
+        return waited
 
     def _has_time(self, share: TurnShare, cpu_begin: float) -> bool:
         """Tell whether a share, and its group, have time left in this turn."""
@@ -532,6 +549,10 @@ class Poller:
             member.connectionLost(reason)
 
         for_each(self.removeAll(), end, "ending a connection")
+
+
+def _first_item(item: tuple[int, tuple[int, int]]) -> int:
+    return item[0]
 
 
 def _used_lately(user: Any, now: float) -> float:

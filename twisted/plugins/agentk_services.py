@@ -24,3 +24,7 @@ agent_configuration_agent = AgentModule(
     "modules.agent_configuration.agent.AgentConfigurationAgent",
     default=True,
 )
+
+cluster_data_agent = AgentModule(
+    "cluster_data", "modules.cluster_data.agent.module.ClusterDataAgent"
+)

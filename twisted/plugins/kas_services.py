@@ -30,6 +30,10 @@ agent_tracker = ServerModule(
     default="api",
 )
 
+cluster_data = ServerModule(
+    "cluster_data", "modules.cluster_data.server.module.ClusterDataServer"
+)
+
 configuration_project = ServerModule(
     "configuration_project",
     "modules.configuration_project.server.ConfigurationProjectServer",

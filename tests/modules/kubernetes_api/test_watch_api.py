@@ -461,6 +461,46 @@ class WatchTests(ProxyCase):
         self.world.run()
         self.assertEqual([one["watchId"] for one in page.told()], ["2", "3"])
 
+    def test_many_small_events(self) -> None:
+        """One piece with thousands of events is delivered in several turns."""
+        self.patch(watch_api, "MAX_EVENTS", 10)
+        page = Page(self.world)
+        wire = page.watch()
+        self.answer(wire)
+        (connection,) = self.world.server.watches
+        assert isinstance(connection, watch_api.WatchConnection)
+        turns: list[int] = []
+        take_turn = connection.take_turn
+
+        def count() -> bool:
+            turns.append(1)
+            return take_turn()
+
+        connection.take_turn = count  # type: ignore[method-assign]
+        lines = [event("ADDED", uid=f"u-{count}") for count in range(95)]
+        data = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
+        wire.receive(b"%x\r\n%b\r\n" % (len(data), data))
+        self.world.run()
+        self.assertEqual(
+            [uid for _, uid in page.events()], [f"u-{count}" for count in range(95)]
+        )
+        # Ten events at once, and then ten in each turn.
+        self.assertEqual(len(turns), 9)
+
+    def test_the_end_after_many_small_events(self) -> None:
+        """A watch that ends delivers all its events first."""
+        self.patch(watch_api, "MAX_EVENTS", 10)
+        page = Page(self.world)
+        wire = page.watch()
+        self.answer(wire)
+        lines = [event("ADDED", uid=f"u-{count}") for count in range(35)]
+        data = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
+        wire.receive(b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data))
+        self.world.run()
+        told = page.told()
+        self.assertEqual(len([one for one in told if one["type"] == "event"]), 35)
+        self.assertEqual({one["type"] for one in told[:35]}, {"event"})
+
     def test_revoked(self) -> None:
         """Watches end with the credential."""
         page = Page(self.world)

@@ -522,6 +522,37 @@ def test_new_connection_from_the_same_address(
         assert len(new.got) == turn * 1024
 
 
+@pytest.mark.parametrize("owner", ["address", "network {}"])
+def test_a_flood_of_new_sockets(
+    slow: Callable[[float, str], _Slow], owner: str
+) -> None:
+    """
+    A client that was served once goes on, although others replace their sockets after
+    each event, and so have always used less time.
+    """
+    count = 0
+
+    def fresh() -> _Slow:
+        nonlocal count
+        count += 1
+        one = slow(SHARE_SECONDS / 4, "")
+        Poller.limit(one, one.clock, owner.format(count), "strangers")
+        return one
+
+    flood = [fresh() for _ in range(40)]
+    honest = slow(SHARE_SECONDS / 4, "")
+    Poller.limit(honest, honest.clock, owner.format("honest"), "strangers")
+    poller = cast(Any, honest.reactor)
+    for _ in range(60):
+        poller.turn(0)
+        for place, one in enumerate(flood):
+            if one.got:
+                one.stopReading()
+                flood[place] = fresh()
+    # At least as often as every other socket, if half of the time goes to new ones.
+    assert len(honest.got) >= 2 * 1024
+
+
 def test_spare_share(slow: Callable[[float, str], _Slow]) -> None:
     """A proxy's connection does not wait for the user whose request it sent last."""
     hostile = [slow(SHARE_SECONDS, "hostile") for _ in range(20)]

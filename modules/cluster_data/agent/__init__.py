@@ -1,0 +1,14 @@
+"""
+The agent half: one watch for each kind of objects, and rows in place of objects.
+
+    module.py     the module, which runs while this agentk leads
+    cache.py      the watches, and the rows of their objects
+    shapes.py     the fields of objects that the cache reads
+    pod_state.py  the state of a pod in one word
+    table.py      the rows of one view, with the order of their changes
+    views/        what each view shows of an object
+    budget.py     number of bytes that the cache may use
+    publisher.py  publication of the tables to kas
+    reviews.py    access reviews for kas
+    metrics.py    metrics of the cache
+"""

@@ -1,0 +1,359 @@
+"""
+The cache of the cluster's objects: one watch for each kind, and rows in place of
+objects.
+
+A kind is read again after some failures.  Its rows stay until all objects have arrived,
+and only then are the rows of missing objects deleted, so that readers never see a
+cluster that seems to be empty.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import attrs
+import msgspec
+from twisted.internet.defer import CancelledError, DeferredSemaphore
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from modules.cluster_data.agent.pod_state import pod_state
+from modules.cluster_data.agent.shapes import Node, Pod
+from modules.cluster_data.agent.table import Table, TableKey
+from modules.cluster_data.agent.views.nodes import node_state
+from modules.cluster_data.agent.views.view import ClusterObject, ObjectKind, View
+from tunnel.api import (
+    IKubernetesClient,
+    KubernetesResource,
+    KubernetesShape,
+    WatchEventType,
+)
+from tunnel.errors import CallError, Status
+from tunnel.kubernetes import health_of
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.parallel import in_parallel
+
+__all__ = ["KINDS", "SUMMARY", "ClusterCache", "KindState"]
+
+#: Names of the two views that the cache itself computes: the number of objects by kind
+#: and state, and the state of the watch of each kind.
+SUMMARY, KINDS = "summary", "kinds"
+
+#: Maximum number of kinds that are read for the first time at the same time: the
+#: response to each holds all objects of the kind.
+SYNCS = 2
+
+#: Seconds before a kind that cannot be watched is tried again: first and maximum.
+RETRY_FIRST, RETRY_MOST = 5.0, 600.0
+
+#: Bytes of the Python objects that the cache has of an object beside its rows.
+OBJECT_SIZE = 350
+
+#: The same of an object that is only counted.
+COUNTED_SIZE = 200
+
+
+@attrs.frozen(slots=True)
+class _Kept:
+    """
+    What the cache has of an object.
+
+    :ivar since: seconds since 1970 from which the cache has known *state*.
+    :ivar rows: the keys of the object's rows, each with its view.
+    """
+
+    uid: str
+    version: str
+    state: str
+    since: float
+    rows: tuple[tuple[str, TableKey], ...]
+
+
+@attrs.define(eq=False)
+class KindState:
+    """
+    State of the watch of one kind.
+
+    :ivar state: ``waiting``, ``reading``, ``synced`` or ``absent``.
+    :ivar reason: why the kind is absent, or why its objects are only counted.
+    :ivar only_counted: whether the budget has no room for rows of this kind.
+    """
+
+    kind: ObjectKind
+    shape: type[KubernetesShape]
+    views: tuple[View, ...]
+    resource: KubernetesResource | None = None
+    state: str = "waiting"
+    reason: str = ""
+    only_counted: bool = False
+    objects: dict[tuple[str, str], _Kept] = attrs.field(factory=dict)
+    states: Counter[str] = attrs.field(factory=Counter)
+    row_bytes: int = 0
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the kind's objects and rows."""
+        each = COUNTED_SIZE if self.only_counted else OBJECT_SIZE
+        return self.row_bytes + each * len(self.objects)
+
+
+class ClusterCache:
+    """
+    All kinds that the views need.
+
+    :param budget: maximum number of bytes of all kinds; above it, the largest kind is
+        only counted.
+    :param random: returns a number between 0 and 1, for the jitter of pauses.
+    :param now: returns the time in seconds since 1970.
+    :param changed: called with the name of a view after its table has changed.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: IKubernetesClient,
+        views: Sequence[View],
+        budget: int,
+        clock: IReactorTime,
+        random: Callable[[], float],
+        now: Callable[[], float],
+        changed: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._budget = budget
+        self._clock = clock
+        self._random = random
+        self._now = now
+        self._changed = changed
+        self._syncs = DeferredSemaphore(SYNCS)
+        self.tables = {
+            name: Table(name) for name in (SUMMARY, KINDS, *(one.name for one in views))
+        }
+        self.kinds: dict[ObjectKind, KindState] = {}
+        for view in views:
+            for kind, shape in view.kinds.items():
+                found = self.kinds.setdefault(kind, KindState(kind, shape, ()))
+                found.views = (*found.views, view)
+
+    @property
+    def size(self) -> int:
+        """Return the accounted bytes of all kinds."""
+        return sum(one.size for one in self.kinds.values())
+
+    async def run(self) -> None:
+        """Watch all kinds until cancelled."""
+        for kind in self.kinds.values():
+            self._show(kind)
+        watches = [lambda one=one: self._run_kind(one) for one in self.kinds.values()]
+        await in_parallel(watches, len(watches))
+
+    # -- Watches
+
+    async def _run_kind(self, kind: KindState) -> None:
+        backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
+        while True:
+            try:
+                await self._watch(kind, backoff)
+            except CallError as error:
+                self._is_absent(kind, error)
+            except CancelledError:
+                raise
+            except Exception:
+                # An object that causes a failure must not stop the other kinds.
+                self._log.failure("watching {kind} failed", kind=kind.kind.kind)
+            await deferLater(self._clock, backoff.pause())
+
+    async def _watch(self, kind: KindState, backoff: Backoff) -> None:
+        found = kind.kind
+        await self._syncs.acquire()
+        holds = True
+        try:
+            resource = await self._client.resource(found.api_version, found.kind)
+            if not {"list", "watch"} <= resource.verbs:
+                raise CallError(Status.FAILED_PRECONDITION, "its API has no watch")
+            kind.resource = resource
+            self._show(kind, "reading" if kind.state != "synced" else "synced")
+            unseen: set[tuple[str, str]] | None = None
+            events = self._client.watch(resource, shape=kind.shape)
+            async with aclosing(events):
+                async for event in events:
+                    if event.type is WatchEventType.RESET:
+                        unseen = set(kind.objects)
+                    elif event.type is WatchEventType.SYNCED:
+                        for key in unseen or ():
+                            self._remove(kind, key)
+                        unseen = None
+                        backoff.reset()
+                        self._show(kind, "synced")
+                        if holds:
+                            holds = False
+                            self._syncs.release()
+                    elif event.object is not None:
+                        metadata = event.object.metadata
+                        key = (sys.intern(metadata.namespace), metadata.name)
+                        if unseen is not None:
+                            unseen.discard(key)
+                        if event.type is WatchEventType.DELETED:
+                            self._remove(kind, key)
+                        else:
+                            self._update(kind, key, event.object)
+        finally:
+            if holds:
+                self._syncs.release()
+
+    def _is_absent(self, kind: KindState, error: CallError) -> None:
+        """Remove the rows of a kind that is missing, or that agentk may not read."""
+        for key in tuple(kind.objects):
+            self._remove(kind, key)
+        if kind.reason != error.message:
+            self._log.info(
+                "{kind} is not in the live data of this cluster: {reason}",
+                kind=kind.kind.kind,
+                reason=error.message,
+            )
+        self._show(kind, "absent", error.message)
+
+    # -- Objects
+
+    def _update(
+        self, kind: KindState, key: tuple[str, str], found: KubernetesShape
+    ) -> None:
+        before = kind.objects.get(key)
+        metadata = found.metadata
+        if before is not None and before.version == metadata.resource_version != "":
+            return
+        now = self._now()
+        seen = _seen(kind.kind, found, now)
+        since = now
+        if before is not None and before.uid == metadata.uid:
+            since = before.since if before.state == seen.state else now
+        one = attrs.evolve(seen, since=since)
+        if kind.only_counted:
+            kind.objects[key] = _Kept("", "", one.state, 0.0, ())
+        else:
+            rows = self._put_rows(kind, key, one)
+            if before is not None:
+                for view, row in before.rows:
+                    if (view, row) not in rows:
+                        self._delete_row(kind, view, row)
+            kind.objects[key] = _Kept(
+                metadata.uid, metadata.resource_version, one.state, since, rows
+            )
+        self._count(kind, before.state if before else None, one.state)
+        if self.size > self._budget:
+            self._step_down()
+
+    def _put_rows(
+        self, kind: KindState, key: tuple[str, str], one: ClusterObject
+    ) -> tuple[tuple[str, TableKey], ...]:
+        assert kind.resource is not None
+        rows: list[tuple[str, TableKey]] = []
+        for view in kind.views:
+            table = self.tables[view.name]
+            for row in view.rows(one):
+                where = TableKey(kind.kind.group, kind.kind.kind, *key, row.part)
+                before = table.size
+                if table.put(where, kind.resource.name, row.columns):
+                    kind.row_bytes += table.size - before
+                    self._changed(view.name)
+                rows.append((view.name, where))
+        return tuple(rows)
+
+    def _remove(self, kind: KindState, key: tuple[str, str]) -> None:
+        before = kind.objects.pop(key, None)
+        if before is not None:
+            for view, row in before.rows:
+                self._delete_row(kind, view, row)
+            self._count(kind, before.state, None)
+
+    def _delete_row(self, kind: KindState, view: str, row: TableKey) -> None:
+        table = self.tables[view]
+        before = table.size
+        table.delete(row)
+        kind.row_bytes += table.size - before
+        self._changed(view)
+
+    # -- What the cache computes itself
+
+    def _count(self, kind: KindState, before: str | None, after: str | None) -> None:
+        if before == after and before is not None:
+            return
+        if before is not None:
+            kind.states[before] -= 1
+            if not kind.states[before]:
+                del kind.states[before]
+        if after is not None:
+            kind.states[after] += 1
+        # While a kind is read, the numbers would only grow towards the right ones.
+        if kind.state == "synced":
+            self._show_counts(kind)
+
+    def _show_counts(self, kind: KindState) -> None:
+        assert kind.resource is not None
+        columns = {"total": len(kind.objects), "states": dict(kind.states)}
+        key = TableKey(kind.kind.group, kind.kind.kind, "", "")
+        if self.tables[SUMMARY].put(key, kind.resource.name, columns):
+            self._changed(SUMMARY)
+
+    def _show(self, kind: KindState, state: str = "", reason: str = "") -> None:
+        """Record the state of a kind's watch in the table of kinds."""
+        kind.state = state or kind.state
+        kind.reason = reason or (kind.reason if kind.only_counted else "")
+        key = TableKey(kind.kind.group, kind.kind.kind, "", "")
+        columns: dict[str, Any] = {
+            "state": "count_only"
+            if kind.only_counted and kind.state == "synced"
+            else kind.state,
+            "version": kind.kind.version,
+        }
+        if kind.reason:
+            columns["reason"] = kind.reason
+        resource = kind.resource.name if kind.resource is not None else ""
+        if self.tables[KINDS].put(key, resource, columns):
+            self._changed(KINDS)
+        if kind.state == "synced":
+            self._show_counts(kind)
+        elif kind.state == "absent" and key in self.tables[SUMMARY].rows:
+            self.tables[SUMMARY].delete(key)
+            self._changed(SUMMARY)
+
+    def _step_down(self) -> None:
+        """Keep only the numbers of the largest kind, because the budget is used up."""
+        largest = max(
+            (one for one in self.kinds.values() if not one.only_counted),
+            key=lambda one: one.size,
+            default=None,
+        )
+        if largest is None:
+            return
+        largest.only_counted = True
+        for key, kept in largest.objects.items():
+            for view, row in kept.rows:
+                self._delete_row(largest, view, row)
+            largest.objects[key] = _Kept("", "", kept.state, 0.0, ())
+        reason = (
+            f"the cache has no room for more than {self._budget >> 20} MiB; objects of "
+            "this kind are only counted"
+        )
+        self._log.warn("{kind}: {reason}", kind=largest.kind.kind, reason=reason)
+        self._show(largest, reason=reason)
+
+
+def _seen(kind: ObjectKind, found: KubernetesShape, now: float) -> ClusterObject:
+    """Return an object with its health and its state."""
+    plain = msgspec.to_builtins(found)
+    plain["apiVersion"], plain["kind"] = kind.api_version, kind.kind
+    health = health_of(plain, now)
+    if isinstance(found, Pod):
+        state = pod_state(found)
+    elif isinstance(found, Node):
+        state = node_state(found)
+    else:
+        state = health.status.value
+    return ClusterObject(kind, found, health, sys.intern(state), now)

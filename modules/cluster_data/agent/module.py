@@ -1,0 +1,117 @@
+"""The agent half: the cache, and its publication, while this agentk leads."""
+
+from __future__ import annotations
+
+import os
+import time
+from random import SystemRandom
+
+import attrs
+from zope.interface import implementer, provider
+
+from modules.cluster_data.agent.budget import budget_of
+from modules.cluster_data.agent.cache import KINDS, SUMMARY, ClusterCache
+from modules.cluster_data.agent.metrics import CacheMetrics
+from modules.cluster_data.agent.publisher import TablePublisher
+from modules.cluster_data.agent.reviews import Reviews
+from modules.cluster_data.agent.views.events import EVENTS
+from modules.cluster_data.agent.views.nodes import NODES
+from modules.cluster_data.agent.views.problems import PROBLEMS
+from modules.cluster_data.agent.views.workloads import WORKLOADS
+from modules.cluster_data.wire import cluster_data_pb2
+from tunnel.api import (
+    IAgentModule,
+    IAgentModuleApi,
+    IAgentModuleFactory,
+    KubernetesResource,
+)
+from tunnel.config import Size, field
+from tunnel.toolkit.parallel import in_parallel
+
+__all__ = ["ClusterDataAgent", "ClusterDataOptions"]
+
+_SERVICES = cluster_data_pb2.DESCRIPTOR.services_by_name
+
+VIEWS = (WORKLOADS, NODES, PROBLEMS, EVENTS)
+
+#: Minimum number of seconds between two messages about the views that the cache
+#: computes itself.
+PAUSES = {SUMMARY: 0.25, KINDS: 1.0}
+
+#: The namespace that exists in every cluster, and whose uid identifies the cluster.
+_CLUSTER = (
+    "kube-system",
+    KubernetesResource("", "v1", "Namespace", "namespaces", False),
+)
+
+
+@attrs.frozen(kw_only=True)
+class ClusterDataOptions:
+    """Section ``modules.cluster_data`` of agentk's configuration."""
+
+    max_memory: Size | None = field(
+        default=None,
+        doc="memory for the cache; by default 128MiB, or a quarter of the memory limit",
+    )
+
+
+@provider(IAgentModuleFactory)
+@implementer(IAgentModule)
+class ClusterDataAgent:
+    """The agent half of the module ``cluster_data``."""
+
+    configuration = ClusterDataOptions
+
+    def __init__(self, api: IAgentModuleApi) -> None:
+        self.name = api.name
+        self._api = api
+        self._random = SystemRandom().random
+        options: ClusterDataOptions = api.configuration
+        self._budget = budget_of(options.max_memory)
+        self._metrics = CacheMetrics()
+        self._counting = False
+        api.calls.handle(_SERVICES["ClusterReviews"], Reviews(api))
+        api.leadership.lead(self._lead)
+
+    async def start(self) -> None:
+        """Register metrics; the cache starts when this agentk leads."""
+        self._api.metrics.register(self._metrics)
+        self._counting = True
+
+    async def stop(self) -> None:
+        """Unregister metrics; the cache ends with the leadership."""
+        if self._counting:
+            self._counting = False
+            self._api.metrics.unregister(self._metrics)
+
+    async def _lead(self) -> None:
+        client = self._api.kubernetes.as_agentk()
+        name, namespaces = _CLUSTER
+        found = await client.get(namespaces, name)
+
+        def changed(view: str) -> None:
+            publisher.changed(view)
+
+        cache = ClusterCache(
+            client,
+            VIEWS,
+            self._budget,
+            self._api.clock,
+            self._random,
+            time.time,
+            changed,
+        )
+        publisher = TablePublisher(
+            self._api.calls.client(_SERVICES["ClusterData"]),
+            cache.tables,
+            os.urandom(16),
+            found["metadata"].get("uid", ""),
+            PAUSES | {one.name: one.pause for one in VIEWS},
+            self._api.clock,
+            self._random,
+        )
+        self._metrics.cache = cache
+        try:
+            await in_parallel([cache.run, publisher.run])
+        finally:
+            self._metrics.cache = None

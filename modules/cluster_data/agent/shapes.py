@@ -1,0 +1,218 @@
+"""
+The fields of objects that the cache reads; see `tunnel.api.KubernetesShape`.
+
+Fields of a status that only `tunnel.kubernetes.health_of` reads are plain dictionaries,
+because few objects of such kinds exist.  Pods are numerous, and so their fields have
+types.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tunnel.api import KubernetesShape
+
+__all__ = ["Event", "Namespace", "Node", "Pod", "Workload", "images_of"]
+
+
+class _Fields(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Base class: a part of an object, of which `to_builtins` omits what is empty."""
+
+
+class Container(_Fields):
+    """A container in the specification of a pod."""
+
+    name: str = ""
+    image: str = ""
+
+
+class PodTemplateSpec(_Fields):
+    """The specification of pods in a workload."""
+
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+
+
+class PodTemplate(_Fields):
+    """Template of the pods of a workload."""
+
+    spec: PodTemplateSpec | None = None
+
+
+class JobTemplateSpec(_Fields):
+    """The specification of Jobs in a CronJob."""
+
+    template: PodTemplate | None = None
+
+
+class JobTemplate(_Fields):
+    """Template of the Jobs of a CronJob."""
+
+    spec: JobTemplateSpec | None = None
+
+
+class WorkloadSpec(_Fields):
+    """Specification of a Deployment, StatefulSet, DaemonSet, Job or CronJob."""
+
+    replicas: int | None = None
+    completions: int | None = None
+    suspend: bool | None = None
+    schedule: str = ""
+    progress_deadline_seconds: int | None = None
+    update_strategy: dict[str, Any] | None = None
+    template: PodTemplate | None = None
+    job_template: JobTemplate | None = None
+
+
+class Workload(KubernetesShape):
+    """A Deployment, StatefulSet, DaemonSet, Job or CronJob."""
+
+    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+    status: dict[str, Any] | None = None
+
+
+class Condition(_Fields):
+    """A condition in a status."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
+
+
+class WaitingContainer(_Fields):
+    """State of a container that does not run yet."""
+
+    reason: str = ""
+
+
+class TerminatedContainer(_Fields):
+    """State of a container that has ended."""
+
+    reason: str = ""
+    exit_code: int = 0
+    signal: int = 0
+
+
+class ContainerState(_Fields):
+    """State of a container."""
+
+    waiting: WaitingContainer | None = None
+    running: dict[str, Any] | None = None
+    terminated: TerminatedContainer | None = None
+
+
+class ContainerStatus(_Fields):
+    """Status of a container of a pod."""
+
+    name: str = ""
+    ready: bool = False
+    started: bool | None = None
+    restart_count: int = 0
+    state: ContainerState | None = None
+
+
+class PodSpec(_Fields):
+    """Specification of a pod."""
+
+    node_name: str = ""
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+
+
+class PodStatus(_Fields):
+    """Status of a pod."""
+
+    phase: str = ""
+    reason: str = ""
+    conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(KubernetesShape):
+    """A pod."""
+
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class NodeSpec(_Fields):
+    """Specification of a node."""
+
+    unschedulable: bool = False
+
+
+class NodeInfo(_Fields):
+    """Versions of the programs of a node."""
+
+    kubelet_version: str = ""
+    os_image: str = ""
+    architecture: str = ""
+
+
+class NodeStatus(_Fields):
+    """Status of a node."""
+
+    conditions: list[Condition] | None = None
+    node_info: NodeInfo | None = None
+    capacity: dict[str, Any] | None = None
+
+
+class Node(KubernetesShape):
+    """A node."""
+
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class NamespaceStatus(_Fields):
+    """Status of a namespace."""
+
+    phase: str = ""
+
+
+class Namespace(KubernetesShape):
+    """A namespace."""
+
+    status: NamespaceStatus = msgspec.field(default_factory=NamespaceStatus)
+
+
+class InvolvedObject(_Fields):
+    """The object that an event is about."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class EventSeries(_Fields):
+    """Repetitions of an event."""
+
+    count: int = 0
+    last_observed_time: str | None = None
+
+
+class Event(KubernetesShape):
+    """An event of the API ``v1``."""
+
+    involved_object: InvolvedObject = msgspec.field(default_factory=InvolvedObject)
+    type: str = ""
+    reason: str | None = None
+    message: str | None = None
+    count: int | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    series: EventSeries | None = None
+
+
+def images_of(spec: PodSpec | PodTemplateSpec | None) -> list[str]:
+    """Return the different images of a pod's containers, in their order."""
+    if spec is None:
+        return []
+    containers = (spec.init_containers or []) + (spec.containers or [])
+    return list(dict.fromkeys(one.image for one in containers if one.image))

@@ -1,0 +1,61 @@
+"""View ``workloads``: controllers of pods, with their readiness and images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from modules.cluster_data.agent.shapes import Workload, images_of
+from modules.cluster_data.agent.views.view import (
+    ClusterObject,
+    ObjectKind,
+    View,
+    ViewRow,
+    common_columns,
+)
+
+__all__ = ["WORKLOADS", "WORKLOAD_KINDS"]
+
+#: Maximum number of images of a row.
+MAX_IMAGES = 16
+
+WORKLOAD_KINDS = {
+    ObjectKind("apps", "v1", "Deployment"): Workload,
+    ObjectKind("apps", "v1", "StatefulSet"): Workload,
+    ObjectKind("apps", "v1", "DaemonSet"): Workload,
+    ObjectKind("batch", "v1", "Job"): Workload,
+    ObjectKind("batch", "v1", "CronJob"): Workload,
+}
+
+
+def _rows(one: ClusterObject) -> Iterator[ViewRow]:
+    workload = cast(Workload, one.found)
+    status = workload.status or {}
+    columns = common_columns(one)
+    columns.update(_replicas(one.kind.kind, workload, status))
+    template = workload.spec.template
+    if workload.spec.job_template and workload.spec.job_template.spec:
+        template = workload.spec.job_template.spec.template
+    columns["images"] = images_of(template.spec if template else None)[:MAX_IMAGES]
+    yield ViewRow(columns)
+
+
+def _replicas(kind: str, found: Workload, status: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers of ready and of wanted pods, where the kind has them."""
+    if kind == "CronJob":
+        return {
+            "schedule": found.spec.schedule,
+            "suspended": bool(found.spec.suspend),
+            "last": status.get("lastScheduleTime") or "",
+        }
+    if kind == "Job":
+        wanted = 1 if found.spec.completions is None else found.spec.completions
+        return {"ready": status.get("succeeded", 0), "wanted": wanted}
+    if kind == "DaemonSet":
+        wanted = status.get("desiredNumberScheduled", 0)
+        return {"ready": status.get("numberReady", 0), "wanted": wanted}
+    wanted = 1 if found.spec.replicas is None else found.spec.replicas
+    return {"ready": status.get("readyReplicas", 0), "wanted": wanted}
+
+
+WORKLOADS = View("workloads", WORKLOAD_KINDS, _rows)

@@ -1,0 +1,80 @@
+"""Queries of operators and of GitLab, through the external API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from modules.cluster_data.server.queries import RowQuery
+from modules.cluster_data.server.reader import (
+    ClusterAnswer,
+    FleetReader,
+    summary_json,
+)
+from modules.cluster_data.wire import fleet_pb2 as wire
+
+__all__ = ["FLEET", "FleetQueries"]
+
+FLEET = wire.DESCRIPTOR.services_by_name["Fleet"]
+
+
+class FleetQueries:
+    """
+    Implementation of `Fleet`.
+
+    Its callers act for kas itself, and not for a user, and so they see all rows.
+    """
+
+    def __init__(self, reader: FleetReader) -> None:
+        self._reader = reader
+
+    async def query(self, request: wire.QueryRequest, call: Any) -> wire.QueryResponse:
+        """Return one page of rows."""
+        query = RowQuery(
+            view=request.view,
+            kind=request.kind,
+            namespace=request.namespace,
+            name=request.name,
+            label_selector=request.label_selector,
+            image=request.image,
+            limit=request.limit,
+            page=request.page,
+        )
+        found = await self._reader.rows(query, list(request.clusters), None)
+        return wire.QueryResponse(
+            rows=[
+                wire.FoundRow(
+                    agent_id=one.agent_id,
+                    agent_name=one.agent_name,
+                    group=one.group,
+                    kind=one.kind,
+                    resource=one.resource,
+                    namespace=one.namespace,
+                    name=one.name,
+                    columns=one.columns,
+                )
+                for one in found.rows
+            ],
+            next_page=found.next_page,
+            incomplete=[_state(one) for one in found.incomplete],
+            queried=found.queried,
+            as_of=found.as_of,
+        )
+
+    async def clusters(
+        self, request: wire.ClustersRequest, call: Any
+    ) -> wire.ClustersResponse:
+        """Return clusters with their counts."""
+        found, now = await self._reader.clusters(list(request.clusters), None)
+        return wire.ClustersResponse(clusters=[_state(one) for one in found], as_of=now)
+
+
+def _state(one: ClusterAnswer) -> wire.ClusterState:
+    return wire.ClusterState(
+        agent_id=one.cluster.agent_id,
+        agent_name=one.cluster.agent_name,
+        state=one.state,
+        last_seen=one.cluster.last_seen,
+        reason=one.reason,
+        cluster_uid=one.cluster.cluster_uid,
+        summary=summary_json(one.summary),
+    )

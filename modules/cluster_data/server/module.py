@@ -1,0 +1,128 @@
+"""The server half: stores the rows of all clusters, and answers queries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import attrs
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from zope.interface import implementer, provider
+
+from modules.cluster_data.server.fleet import FLEET, FleetQueries
+from modules.cluster_data.server.reader import FleetReader
+from modules.cluster_data.server.receiver import RowReceiver
+from modules.cluster_data.server.rest import PREFIX, RestApi
+from modules.cluster_data.server.rights import ReaderRights
+from modules.cluster_data.server.row_store import RowStore
+from modules.cluster_data.wire import cluster_data_pb2
+from tunnel.api import (
+    CredentialRevoked,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+)
+from tunnel.config import Duration, field
+from tunnel.errors import CallError
+
+__all__ = ["ClusterDataServer", "ClusterDataSettings"]
+
+_CLUSTER_DATA = cluster_data_pb2.DESCRIPTOR.services_by_name["ClusterData"]
+
+#: Name of the file in the module's folder.
+FILE = "rows.sqlite"
+
+#: Seconds between two searches for clusters that have been away for too long.
+SWEEP = 3600.0
+
+
+@attrs.frozen(kw_only=True)
+class ClusterDataSettings:
+    """Section ``modules.cluster_data`` of kas' configuration."""
+
+    retention: Duration = field(
+        default=Duration(30 * 86400.0),
+        doc="how long the last known rows of a cluster that is away are kept",
+    )
+
+
+@provider(IServerModuleFactory)
+@implementer(IServerModule)
+class ClusterDataServer:
+    """The server half of the module ``cluster_data``."""
+
+    _log = Logger()
+    configuration = ClusterDataSettings
+
+    def __init__(self, api: IServerModuleApi) -> None:
+        self.name = api.name
+        self._api = api
+        settings: ClusterDataSettings = api.configuration
+        self._retention = settings.retention
+        self._store = RowStore(api.stores.folder() / FILE, api.reactor, time.time)
+        self._receiver = RowReceiver(self._store)
+        self._rights = rights = ReaderRights(api, api.clock)
+        api.events.subscribe(CredentialRevoked, self._revoked)
+        self._reader = FleetReader(self._store, rights, time.time)
+        self._metrics = _Metrics(self._receiver)
+        self._counting = False
+        self._sweeps = LoopingCall(self._sweep)
+        self._sweeps.clock = api.clock
+        api.calls.handle(_CLUSTER_DATA, self._receiver)
+        api.calls.handle_external(FLEET, FleetQueries(self._reader))
+        api.web.mount(PREFIX, RestApi(api, self._reader).app.resource())
+
+    async def start(self) -> None:
+        """Open the store."""
+        await self._store.start()
+        self._api.metrics.register(self._metrics)
+        self._counting = True
+        self._sweeps.start(SWEEP)
+
+    async def stop(self) -> None:
+        """Close the store."""
+        if self._sweeps.running:
+            self._sweeps.stop()
+        if self._counting:
+            self._counting = False
+            self._api.metrics.unregister(self._metrics)
+        await self._store.stop()
+
+    def _revoked(self, event: CredentialRevoked) -> None:
+        self._rights.forget(event.credential_id)
+
+    async def _sweep(self) -> None:
+        try:
+            await self._store.forget(time.time() - self._retention)
+        except CallError as error:
+            self._log.warn("old live data stays: {reason}", reason=error.message)
+
+
+class _Metrics(Collector):
+    def __init__(self, receiver: RowReceiver) -> None:
+        self._receiver = receiver
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        messages = CounterMetricFamily(
+            "kas_cluster_data_messages",
+            "Messages with rows of clusters, by type",
+            labels=("type",),
+        )
+        for kind, count in sorted(self._receiver.messages.items()):
+            messages.add_metric((kind,), count)
+        yield messages
+        yield CounterMetricFamily(
+            "kas_cluster_data_repeated_views",
+            "Views that were sent again because the rows of kas differed",
+            value=self._receiver.repeated,
+        )
+        yield GaugeMetricFamily(
+            "kas_cluster_data_clusters",
+            "Clusters whose agents publish rows to this kas",
+            value=len(self._receiver.publishing),
+        )

@@ -1,0 +1,296 @@
+"""Queries of the row store: rows, clusters, and the lists that need rights."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import attrs
+
+from modules.cluster_data.server.label_selector import label_conditions
+from modules.cluster_data.server.row_store import VIEWS
+from modules.cluster_data.server.terms import image_range, name_term
+from tunnel.errors import CallError, Status
+
+__all__ = [
+    "DEFAULT_LIMIT",
+    "MAX_LIMIT",
+    "FoundRow",
+    "KnownCluster",
+    "ListScope",
+    "RowQuery",
+    "count_clusters",
+    "find_clusters",
+    "find_rows",
+    "find_scopes",
+    "find_summaries",
+]
+
+#: Number of rows of a page: by default, and at most.
+DEFAULT_LIMIT, MAX_LIMIT = 500, 5000
+
+#: Maximum number of named clusters of a query.
+MAX_CLUSTERS = 1000
+
+#: Short names of kinds, as kubectl has them.
+_SHORT = {
+    "cj": "cronjobs",
+    "deploy": "deployments",
+    "ds": "daemonsets",
+    "ev": "events",
+    "no": "nodes",
+    "ns": "namespaces",
+    "po": "pods",
+    "sts": "statefulsets",
+}
+
+#: The views with one row for each object of their kinds.
+_VIEWS_OF_KINDS = ("workloads", "nodes", "events")
+
+_ORDER = "agent_id, api_group, kind, namespace, name, part"
+
+#: The columns of a `FoundRow`.
+_COLUMNS = f"{_ORDER}, resource, columns, agent_name"
+
+
+class ListScope(NamedTuple):
+    """Objects that one access review decides on; all namespaces if it is empty."""
+
+    agent_id: str
+    group: str
+    resource: str
+    namespace: str
+
+
+class FoundRow(NamedTuple):
+    """
+    A row of the store.
+
+    :ivar columns: a JSON object.
+    """
+
+    agent_id: str
+    group: str
+    kind: str
+    namespace: str
+    name: str
+    part: str
+    resource: str
+    columns: str
+    agent_name: str
+
+
+@attrs.frozen
+class KnownCluster:
+    """
+    What the store knows about a cluster.
+
+    :ivar last_seen: seconds since 1970.
+    :ivar is_publishing: whether a call of its agentk publishes rows.
+    """
+
+    agent_id: str
+    agent_name: str
+    cluster_uid: str
+    is_publishing: bool
+    last_seen: float
+
+
+@attrs.frozen(kw_only=True)
+class RowQuery:
+    """
+    Rows of one view that fulfil all conditions; empty conditions are fulfilled.
+
+    :ivar view: empty for the view that has the objects of *kind*.
+    :ivar agents: ids of agents; None for all.
+    :ivar kind: a kind, a plural or a short name, with or without ``.group``.
+    :ivar image: text that an image contains.
+    :ivar page: position of the page, from `FoundPage.next_page`.
+    :raises CallError: INVALID_ARGUMENT for an unknown view or an invalid selector.
+    """
+
+    view: str
+    agents: Collection[str] | None = None
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    label_selector: str = ""
+    image: str = ""
+    limit: int = DEFAULT_LIMIT
+    page: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        if not self.view and not self.kind:
+            raise CallError(Status.INVALID_ARGUMENT, "name a view or a kind")
+        if self.view and self.view not in VIEWS:
+            known = ", ".join(VIEWS)
+            raise CallError(
+                Status.INVALID_ARGUMENT, f"there is no view {self.view!r}: {known}"
+            )
+        self.where()
+
+    def where(self) -> tuple[str, list[Any]]:
+        """Return the condition of SQLite, and its parameters."""
+        terms = ["staged = 0", "view IN (SELECT value FROM json_each(?))"]
+        values: list[Any] = [json.dumps([self.view] if self.view else _VIEWS_OF_KINDS)]
+        if self.agents is not None:
+            terms.append("agent_id IN (SELECT value FROM json_each(?))")
+            values.append(json.dumps(sorted(self.agents)))
+        if self.kind:
+            name, _, group = self.kind.lower().partition(".")
+            name = _SHORT.get(name, name)
+            terms.append("(lower(kind) = ? OR resource = ?)")
+            values += [name, name]
+            if group:
+                terms.append("api_group = ?")
+                values.append(group)
+        if self.namespace:
+            terms.append("namespace = ?")
+            values.append(self.namespace)
+        if self.name:
+            terms.append("id IN (SELECT id FROM terms WHERE term = ?)")
+            values.append(name_term(self.name))
+        if self.image:
+            first, end = image_range()
+            terms.append(
+                "id IN (SELECT id FROM terms WHERE term >= ? AND term < ?"
+                " AND instr(substr(term, ?), ?))"
+            )
+            values += [first, end, len(first) + 1, self.image]
+        try:
+            for term, more in label_conditions(self.label_selector):
+                terms.append(term)
+                values += more
+        except ValueError as error:
+            raise CallError(Status.INVALID_ARGUMENT, str(error)) from None
+        return " AND ".join(terms), values
+
+
+def find_scopes(database: sqlite3.Connection, query: RowQuery) -> set[ListScope]:
+    """Return the scopes of all rows that a query finds, on all pages."""
+    where, values = query.where()
+    found = database.execute(
+        f"SELECT DISTINCT agent_id, api_group, resource, namespace FROM rows"
+        f" WHERE {where}",
+        values,
+    )
+    return {ListScope(*one) for one in found}
+
+
+def find_rows(
+    database: sqlite3.Connection,
+    query: RowQuery,
+    scopes: Collection[ListScope] | None,
+) -> tuple[list[FoundRow], str]:
+    """
+    Return one page of rows, and the position of the next page; empty if there is none.
+
+    :param scopes: the scopes whose rows the reader may see; None for all.
+    """
+    where, values = query.where()
+    if query.page:
+        where += f" AND ({_ORDER}) > (?, ?, ?, ?, ?, ?)"
+        values += _position(query.page)
+    if scopes is not None:
+        where += (
+            " AND json_array(agent_id, api_group, resource, namespace)"
+            " IN (SELECT value FROM json_each(?))"
+        )
+        texts = [
+            json.dumps(one, separators=(",", ":"), ensure_ascii=False) for one in scopes
+        ]
+        values.append(json.dumps(texts))
+    limit = min(query.limit or DEFAULT_LIMIT, MAX_LIMIT)
+    found = database.execute(
+        f"SELECT {_COLUMNS} FROM rows JOIN clusters USING (agent_id) WHERE {where}"
+        f" ORDER BY {_ORDER} LIMIT ?",
+        [*values, limit + 1],
+    ).fetchall()
+    rows = [FoundRow(*one) for one in found[:limit]]
+    return rows, _page_after(rows[-1]) if len(found) > limit else ""
+
+
+def find_clusters(
+    database: sqlite3.Connection,
+    names: Sequence[str] = (),
+    not_live_since: float | None = None,
+) -> list[KnownCluster]:
+    """
+    Return clusters, sorted by name.
+
+    :param names: names or ids of agents; empty for all clusters.
+    :param not_live_since: return only clusters whose agent does not publish, or whose
+        last message is older than this time.
+    :raises CallError: INVALID_ARGUMENT for too many names.
+    """
+    where, values = _cluster_condition(names)
+    if not_live_since is not None:
+        where += " AND (publisher = x'' OR last_seen < ?)"
+        values.append(not_live_since)
+    found = database.execute(
+        "SELECT agent_id, agent_name, cluster_uid, publisher <> x'', last_seen"
+        f" FROM clusters WHERE {where} ORDER BY agent_name, agent_id",
+        values,
+    )
+    return [KnownCluster(*one) for one in found]
+
+
+def count_clusters(database: sqlite3.Connection, names: Sequence[str] = ()) -> int:
+    """Return the number of clusters with these names; of all if *names* is empty."""
+    where, values = _cluster_condition(names)
+    (count,) = database.execute(
+        f"SELECT COUNT(*) FROM clusters WHERE {where}", values
+    ).fetchone()
+    return int(count)
+
+
+def _cluster_condition(names: Sequence[str]) -> tuple[str, list[Any]]:
+    if len(names) > MAX_CLUSTERS:
+        raise CallError(
+            Status.INVALID_ARGUMENT, f"a query may name at most {MAX_CLUSTERS} clusters"
+        )
+    if not names:
+        return "1", []
+    text = json.dumps(list(names))
+    return (
+        "(agent_id IN (SELECT value FROM json_each(?))"
+        " OR agent_name IN (SELECT value FROM json_each(?)))"
+    ), [text, text]
+
+
+def find_summaries(
+    database: sqlite3.Connection, agents: Collection[str]
+) -> Mapping[str, list[FoundRow]]:
+    """Return the rows of the view ``summary``, by agent."""
+    found = database.execute(
+        f"SELECT {_COLUMNS} FROM rows JOIN clusters USING (agent_id)"
+        " WHERE view = 'summary' AND staged = 0"
+        " AND agent_id IN (SELECT value FROM json_each(?))",
+        [json.dumps(sorted(agents))],
+    )
+    summaries: dict[str, list[FoundRow]] = {}
+    for one in found:
+        row = FoundRow(*one)
+        summaries.setdefault(row.agent_id, []).append(row)
+    return summaries
+
+
+def _page_after(row: FoundRow) -> str:
+    return base64.urlsafe_b64encode(json.dumps(row[:6]).encode()).decode()
+
+
+def _position(page: str) -> list[str]:
+    try:
+        found = json.loads(base64.urlsafe_b64decode(page))
+    except ValueError:
+        found = None
+    if (
+        not isinstance(found, list)
+        or len(found) != 6
+        or not all(isinstance(one, str) for one in found)
+    ):
+        raise CallError(Status.INVALID_ARGUMENT, "the page is not from a response")
+    return found

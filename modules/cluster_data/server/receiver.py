@@ -1,0 +1,75 @@
+"""Receives the rows that agents publish."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from modules.cluster_data.server.row_store import VIEWS, Publication, RowStore
+from modules.cluster_data.wire import cluster_data_pb2 as wire
+from tunnel.errors import CallError, Status
+
+__all__ = ["RowReceiver"]
+
+
+class RowReceiver:
+    """Implementation of `ClusterData`."""
+
+    def __init__(self, store: RowStore) -> None:
+        self._store = store
+        #: Number of messages by their type.
+        self.messages: Counter[str] = Counter()
+        #: Number of views that were asked for again because of a difference.
+        self.repeated = 0
+        #: Calls that publish now.
+        self.publishing: set[Publication] = set()
+
+    async def publish(
+        self, requests: AsyncIterator[wire.AgentMessage], call: Any
+    ) -> AsyncGenerator[wire.ServerMessage, None]:
+        """Store what an agent publishes, until its call ends."""
+        publication = Publication(
+            call.agent.agent_id, call.agent.agent_name, os.urandom(16)
+        )
+        first = await anext(requests, None)
+        if first is None or not first.HasField("hello"):
+            raise CallError(Status.INVALID_ARGUMENT, "the first message is not a hello")
+        sequences = await self._store.welcome(publication, first.hello)
+        self.publishing.add(publication)
+        try:
+            welcome = wire.Welcome(sequences=sequences, views=VIEWS)
+            yield wire.ServerMessage(welcome=welcome)
+            async for message in requests:
+                for view in await self._take(publication, message):
+                    self.repeated += 1
+                    wanted = wire.SnapshotWanted(view=view)
+                    yield wire.ServerMessage(snapshot_wanted=wanted)
+        finally:
+            self.publishing.discard(publication)
+            # The call may have been cancelled, and the store still has to know its end.
+            ended = Deferred.fromCoroutine(self._store.ended(publication))
+            ended.addErrback(lambda failure: failure.trap(CallError))
+
+    async def _take(
+        self, publication: Publication, message: wire.AgentMessage
+    ) -> list[str]:
+        """Store a message; return the views of which all rows are wanted."""
+        kind = message.WhichOneof("message") or ""
+        self.messages[kind] += 1
+        if kind == "beat":
+            return await self._store.beat(publication, message.beat)
+        if kind not in ("snapshot", "delta"):
+            # A newer agentk may send other messages.
+            return []
+        change = getattr(message, kind)
+        if change.view not in VIEWS:
+            return []
+        if kind == "snapshot":
+            await self._store.snapshot(publication, change)
+        else:
+            await self._store.delta(publication, change)
+        return []

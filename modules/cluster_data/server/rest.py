@@ -1,0 +1,280 @@
+"""
+The query API for users: ``/api/v1`` on the listener for pages.
+
+A user's token gives access to agents one by one, so a request names its clusters.  All
+rows of a response have passed an access review for the user.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import attrs
+from klein import Klein
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.web.iweb import IRequest
+
+from modules.cluster_data.server.queries import FoundRow, RowQuery
+from modules.cluster_data.server.reader import (
+    ClusterAnswer,
+    FleetReader,
+    RowsAnswer,
+)
+from tunnel.api import Access, IServerModuleApi
+from tunnel.errors import CallError, Status
+
+__all__ = ["MAX_CLUSTERS", "PREFIX", "RestApi"]
+
+#: Path of the API.
+PREFIX = "/api/v1"
+
+#: Maximum number of clusters of one request: kas checks the token for each of them.
+MAX_CLUSTERS = 50
+
+#: Maximum number of characters of each parameter.
+MAX_PARAMETER = 4000
+
+#: HTTP status of each status of a call; 500 for others.
+_CODES = {
+    Status.INVALID_ARGUMENT: 400,
+    Status.UNAUTHENTICATED: 401,
+    Status.PERMISSION_DENIED: 403,
+    Status.NOT_FOUND: 404,
+    Status.RESOURCE_EXHAUSTED: 429,
+    Status.UNAVAILABLE: 503,
+    Status.DEADLINE_EXCEEDED: 504,
+}
+
+#: Parameters of `RowQuery`, by their names in the query of the URL.
+_PARAMETERS = {
+    "kind": "kind",
+    "namespace": "namespace",
+    "name": "name",
+    "labelSelector": "label_selector",
+    "image": "image",
+    "continue": "page",
+}
+
+
+@attrs.frozen
+class _Reader:
+    """The user of one request."""
+
+    api: IServerModuleApi
+    request: Any
+    token: str
+
+    async def access_of(self, agent_id: str) -> Access:
+        """Return the rights of the token at an agent."""
+        kind, token = "", self.token
+        if token.count(":") > 1:
+            kind, agent, token = token.split(":", 2)
+            if agent != agent_id:
+                raise CallError(
+                    Status.PERMISSION_DENIED, "the token is for another agent"
+                )
+        peer = self.request.channel
+        access = self.api.users.authorize(kind, agent_id, token, _Peer(peer))
+        return await access if isinstance(access, Deferred) else access
+
+
+@attrs.frozen
+class _Peer:
+    """The connection of a request, for limits on refused credentials."""
+
+    channel: Any
+
+    @property
+    def peer_address(self) -> Any:
+        return self.channel.getPeer()
+
+
+class RestApi:
+    """Resources of the query API."""
+
+    app: ClassVar[Klein] = Klein()
+
+    def __init__(self, api: IServerModuleApi, reader: FleetReader) -> None:
+        self._api = api
+        self._reader = reader
+
+    @app.route("/clusters", methods=["GET"])
+    def clusters(self, request: IRequest) -> Deferred[bytes]:
+        """Return clusters, with the age of their data and their numbers of objects."""
+        return self._answer(request, self._clusters)
+
+    @app.route("/objects", methods=["GET"])
+    def objects(self, request: IRequest) -> Deferred[bytes]:
+        """Return objects of one kind."""
+        return self._answer(request, lambda one: self._rows(one, ""))
+
+    @app.route("/problems", methods=["GET"])
+    def problems(self, request: IRequest) -> Deferred[bytes]:
+        """Return objects that are not as specified."""
+        return self._answer(request, lambda one: self._rows(one, "problems"))
+
+    @app.route("/events", methods=["GET"])
+    def events(self, request: IRequest) -> Deferred[bytes]:
+        """Return warnings."""
+        return self._answer(request, lambda one: self._rows(one, "events"))
+
+    def _answer(self, request: Any, work: Any) -> Deferred[bytes]:
+        """Return the body of a response, also for an error."""
+        working = Deferred.fromCoroutine(self._answered(request, work))
+        request.notifyFinish().addErrback(lambda failure: working.cancel())
+        return working
+
+    async def _answered(self, request: Any, work: Any) -> bytes:
+        request.setHeader(b"cache-control", b"no-store")
+        try:
+            body: bytes = await work(self._asked(request))
+        except CallError as error:
+            request.setResponseCode(_CODES.get(error.status, 500))
+            if error.status is Status.UNAUTHENTICATED:
+                request.setHeader(b"www-authenticate", b"Bearer")
+            return _json(request, {"message": error.message})
+        except CancelledError:
+            return b""
+        return body
+
+    def _asked(self, request: Any) -> _Asked:
+        parameters: dict[str, str] = {}
+        for name, values in request.args.items():
+            text = values[0].decode("utf-8", "replace")
+            if len(values) > 1 or len(text) > MAX_PARAMETER:
+                raise CallError(
+                    Status.INVALID_ARGUMENT,
+                    "a parameter may be given once, and be at most "
+                    f"{MAX_PARAMETER} characters long",
+                )
+            parameters[name.decode("utf-8", "replace")] = text
+        names = [one for one in parameters.pop("clusters", "").split(",") if one]
+        if not 1 <= len(names) <= MAX_CLUSTERS:
+            raise CallError(
+                Status.INVALID_ARGUMENT,
+                f"the parameter clusters names 1 to {MAX_CLUSTERS} clusters, separated "
+                "by commas",
+            )
+        return _Asked(
+            request, _Reader(self._api, request, _token(request)), names, parameters
+        )
+
+    async def _clusters(self, asked: _Asked) -> bytes:
+        asked.finish()
+        found, now = await self._reader.clusters(asked.clusters, asked.reader.access_of)
+        return _json(
+            asked.request,
+            {"asOf": now, "clusters": [_cluster(one) for one in found]},
+        )
+
+    async def _rows(self, asked: _Asked, view: str) -> bytes:
+        limit = asked.parameters.pop("limit", "0")
+        if not limit.isdecimal() or len(limit) > 6:
+            raise CallError(Status.INVALID_ARGUMENT, "limit is not a number")
+        shape = asked.parameters.pop("format", "json")
+        if shape not in ("json", "csv"):
+            raise CallError(Status.INVALID_ARGUMENT, "format is json or csv")
+        query = RowQuery(
+            view=view,
+            limit=int(limit),
+            **{
+                attribute: asked.parameters.pop(name, "")
+                for name, attribute in _PARAMETERS.items()
+            },
+        )
+        asked.finish()
+        found = await self._reader.rows(query, asked.clusters, asked.reader.access_of)
+        if shape == "csv":
+            asked.request.setHeader(b"content-type", b"text/csv; charset=utf-8")
+            return _csv(found).encode()
+        return _json(
+            asked.request,
+            {
+                "asOf": found.as_of,
+                "clusters": {
+                    "asked": found.queried,
+                    "incomplete": [_cluster(one) for one in found.incomplete],
+                },
+                "continue": found.next_page,
+                "items": [_item(one) for one in found.rows],
+            },
+        )
+
+
+@attrs.frozen
+class _Asked:
+    """A request with its parameters."""
+
+    request: Any
+    reader: _Reader
+    clusters: Sequence[str]
+    parameters: dict[str, str]
+
+    def finish(self) -> None:
+        """Refuse the rest, because a misspelled parameter must not widen a query."""
+        if self.parameters:
+            names = ", ".join(sorted(self.parameters))[:200]
+            raise CallError(Status.INVALID_ARGUMENT, f"unknown parameters: {names}")
+
+
+def _token(request: Any) -> str:
+    values = request.requestHeaders.getRawHeaders("authorization", [])
+    if len(values) != 1 or not values[0].lower().startswith("bearer "):
+        raise CallError(
+            Status.UNAUTHENTICATED, "send the header field Authorization: Bearer TOKEN"
+        )
+    token: str = values[0].partition(" ")[2].strip()
+    return token
+
+
+def _json(request: Any, content: object) -> bytes:
+    request.setHeader(b"content-type", b"application/json")
+    return json.dumps(content).encode() + b"\n"
+
+
+def _cluster(one: ClusterAnswer) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "id": one.cluster.agent_id,
+        "name": one.cluster.agent_name,
+        "state": one.state,
+        "lastSeen": one.cluster.last_seen,
+    }
+    if one.reason:
+        said["reason"] = one.reason
+    if one.summary:
+        said["summary"] = {row.resource: json.loads(row.columns) for row in one.summary}
+    return said
+
+
+def _item(row: FoundRow) -> dict[str, Any]:
+    return {
+        "cluster": row.agent_name,
+        "group": row.group,
+        "kind": row.kind,
+        "namespace": row.namespace,
+        "name": row.name,
+        **json.loads(row.columns),
+    }
+
+
+def _csv(found: RowsAnswer) -> str:
+    """Return rows as CSV, with a column for each key of a row."""
+    items = [_item(one) for one in found.rows]
+    keys = list(dict.fromkeys(key for one in items for key in one))
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(keys)
+    writer.writerows(_cells(one, keys) for one in items)
+    return text.getvalue()
+
+
+def _cells(item: dict[str, Any], keys: Sequence[str]) -> Iterator[str]:
+    for key in keys:
+        value = item.get(key, "")
+        text = json.dumps(value) if isinstance(value, dict | list) else str(value)
+        # A spreadsheet would evaluate such a text as a formula.
+        yield f"'{text}" if text[:1] in "=+-@" and text else text

@@ -1,0 +1,7 @@
+"""
+Messages of both halves.
+
+    cluster_data.proto  rows from agentk to kas, and access reviews
+    fleet.proto         queries about all clusters
+    row_sum.py          the sum with which agentk and kas compare their rows
+"""

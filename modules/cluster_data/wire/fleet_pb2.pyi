@@ -1,0 +1,95 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class QueryRequest(_message.Message):
+    __slots__ = ("view", "clusters", "kind", "namespace", "name", "label_selector", "image", "limit", "page")
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    CLUSTERS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LABEL_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    view: str
+    clusters: _containers.RepeatedScalarFieldContainer[str]
+    kind: str
+    namespace: str
+    name: str
+    label_selector: str
+    image: str
+    limit: int
+    page: str
+    def __init__(self, view: _Optional[str] = ..., clusters: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., label_selector: _Optional[str] = ..., image: _Optional[str] = ..., limit: _Optional[int] = ..., page: _Optional[str] = ...) -> None: ...
+
+class QueryResponse(_message.Message):
+    __slots__ = ("rows", "next_page", "incomplete", "queried", "as_of")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_FIELD_NUMBER: _ClassVar[int]
+    INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
+    QUERIED_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.RepeatedCompositeFieldContainer[FoundRow]
+    next_page: str
+    incomplete: _containers.RepeatedCompositeFieldContainer[ClusterState]
+    queried: int
+    as_of: float
+    def __init__(self, rows: _Optional[_Iterable[_Union[FoundRow, _Mapping]]] = ..., next_page: _Optional[str] = ..., incomplete: _Optional[_Iterable[_Union[ClusterState, _Mapping]]] = ..., queried: _Optional[int] = ..., as_of: _Optional[float] = ...) -> None: ...
+
+class FoundRow(_message.Message):
+    __slots__ = ("agent_id", "agent_name", "group", "kind", "resource", "namespace", "name", "columns")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    agent_name: str
+    group: str
+    kind: str
+    resource: str
+    namespace: str
+    name: str
+    columns: str
+    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., group: _Optional[str] = ..., kind: _Optional[str] = ..., resource: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., columns: _Optional[str] = ...) -> None: ...
+
+class ClustersRequest(_message.Message):
+    __slots__ = ("clusters",)
+    CLUSTERS_FIELD_NUMBER: _ClassVar[int]
+    clusters: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, clusters: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ClustersResponse(_message.Message):
+    __slots__ = ("clusters", "as_of")
+    CLUSTERS_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
+    clusters: _containers.RepeatedCompositeFieldContainer[ClusterState]
+    as_of: float
+    def __init__(self, clusters: _Optional[_Iterable[_Union[ClusterState, _Mapping]]] = ..., as_of: _Optional[float] = ...) -> None: ...
+
+class ClusterState(_message.Message):
+    __slots__ = ("agent_id", "agent_name", "state", "last_seen", "reason", "cluster_uid", "summary")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_UID_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    agent_name: str
+    state: str
+    last_seen: float
+    reason: str
+    cluster_uid: str
+    summary: str
+    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., state: _Optional[str] = ..., last_seen: _Optional[float] = ..., reason: _Optional[str] = ..., cluster_uid: _Optional[str] = ..., summary: _Optional[str] = ...) -> None: ...

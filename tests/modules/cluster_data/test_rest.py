@@ -1,0 +1,222 @@
+"""The query API for users, with rights that the cluster decides on."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modules.cluster_data.server import rights as rights_module
+from modules.cluster_data.server.queries import ListScope
+from modules.cluster_data.server.rest import MAX_CLUSTERS
+from tests.modules.cluster_data.pair import LivePair, deployment, node
+from tunnel.api import Access, CredentialRevoked, Impersonation
+from tunnel.testing import FakeCluster, FakeRequest
+
+ALICE = Access("user:alice", "1", "agent-1", impersonation=Impersonation("alice"))
+BOB = Access("user:bob", "1", "agent-1", impersonation=Impersonation("bob"))
+
+
+class ReviewingCluster(FakeCluster):
+    """A cluster that answers access reviews."""
+
+    review: Any = None
+
+    def take(self, request: FakeRequest) -> Any:
+        if request.path.endswith("/selfsubjectaccessreviews"):
+            spec = json.loads(request.body)["spec"]
+            allowed = self.review(request.user, spec)
+            return 201, json.dumps({"status": {"allowed": allowed}}).encode()
+        return super().take(request)
+
+
+class RestStand(LivePair):
+    """
+    A pair with users.
+
+    :ivar allowed: pairs of a user and a list: ``apps/deployments`` or
+        ``apps/deployments@shop`` in a namespace.
+    """
+
+    make_cluster = ReviewingCluster
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.allowed: set[tuple[str, str]] = set()
+        self.reviews = 0
+        self.server._api.users.tokens.update(alice=ALICE, bob=BOB)
+        assert isinstance(self.cluster, ReviewingCluster)
+        self.cluster.review = self.review
+
+    def review(self, user: str, spec: Any) -> bool:
+        self.reviews += 1
+        asked = spec["resourceAttributes"]
+        assert asked["verb"] == "list"
+        name = f"{asked['group']}/{asked['resource']}"
+        if asked["namespace"]:
+            name += f"@{asked['namespace']}"
+        return (user, name) in self.allowed
+
+    def get(self, path: str, token: str = "alice", status: int = 200) -> Any:
+        answer = self.pair.visit(
+            f"/api/v1/{path}", authorization=f"Bearer {token}", wait=0.25
+        )
+        assert answer.status == status, answer.body
+        return json.loads(answer.body)
+
+    def names(self, path: str, token: str = "alice") -> set[str]:
+        return {one["name"] for one in self.get(path, token)["items"]}
+
+
+@pytest.fixture
+def rest(tmp_path: Path) -> Iterator[RestStand]:
+    stand = RestStand(tmp_path)
+    other = deployment("elsewhere")
+    other["metadata"]["namespace"] = "other"
+    stand.add(deployment("web", ready=0), other, node("a"))
+    stand.lead()
+    stand.advance(3)
+    yield stand
+    stand.close()
+
+
+DEPLOYMENTS = "objects?kind=deploy&clusters=agent-1"
+
+
+def test_only_permitted_rows(rest: RestStand) -> None:
+    assert rest.names(DEPLOYMENTS) == set()
+    rest.clock.advance(rights_module.DENIED_SECONDS)
+    rest.allowed = {("alice", "apps/deployments@shop")}
+    assert rest.names(DEPLOYMENTS) == {"web"}
+    rest.clock.advance(rights_module.ALLOWED_SECONDS)
+    rest.allowed = {("alice", "apps/deployments")}
+    assert rest.names(DEPLOYMENTS) == {"web", "elsewhere"}
+    # Each user has own rights.
+    assert rest.names(DEPLOYMENTS, "bob") == set()
+
+
+def test_each_view_has_the_same_rights(rest: RestStand) -> None:
+    rest.allowed = {("alice", "apps/deployments")}
+    assert rest.names("problems?clusters=agent-1") == {"web"}
+    assert rest.names("problems?clusters=agent-1", "bob") == set()
+    assert rest.names("objects?kind=nodes&clusters=agent-1") == set()
+    (cluster,) = rest.get("clusters?clusters=agent-1")["clusters"]
+    # A number of objects is visible with the right to list them in the whole cluster.
+    assert set(cluster["summary"]) == {"deployments"}
+    (cluster,) = rest.get("clusters?clusters=agent-1", "bob")["clusters"]
+    assert "summary" not in cluster
+
+
+def test_answers_are_remembered_for_some_time(rest: RestStand) -> None:
+    rest.allowed = {("alice", "apps/deployments")}
+    rest.names(DEPLOYMENTS)
+    before = rest.reviews
+    rest.names(DEPLOYMENTS)
+    assert rest.reviews == before
+    rest.allowed = set()
+    rest.clock.advance(rights_module.ALLOWED_SECONDS)
+    rest.advance(1)
+    assert rest.names(DEPLOYMENTS) == set()
+
+
+def test_rights_while_the_cluster_is_away(
+    rest: RestStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest.allowed = {("alice", "apps/deployments")}
+    rest.names(DEPLOYMENTS)
+    rest.cluster.refuses = True
+    rest.cluster.cut()
+    rest.clock.advance(rights_module.ALLOWED_SECONDS + 1)
+    found = rest.get(DEPLOYMENTS)
+    assert {one["name"] for one in found["items"]} == {"web", "elsewhere"}
+    assert found["clusters"]["incomplete"]
+    # A user without a positive answer sees nothing.
+    found = rest.get(DEPLOYMENTS, "bob")
+    assert found["items"] == []
+    assert found["clusters"]["incomplete"]
+    monkeypatch.setattr(rights_module, "OFFLINE_SECONDS", 10.0)
+    assert rest.names(DEPLOYMENTS) == set()
+
+
+def test_credentials(rest: RestStand) -> None:
+    found = rest.get(DEPLOYMENTS, "nobody")
+    assert found["items"] == []
+    (cluster,) = found["clusters"]["incomplete"]
+    assert "unknown token" in cluster["reason"]
+    answer = rest.pair.visit(f"/api/v1/{DEPLOYMENTS}")
+    assert answer.status == 401
+    assert "Authorization: Bearer" in json.loads(answer.body)["message"]
+    # A token of another agent.
+    found = rest.get(DEPLOYMENTS, "user:another:alice")
+    assert found["items"] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "objects?kind=deploy",
+        "objects?clusters=agent-1",
+        "objects?kind=deploy&clusters=agent-1&lableSelector=a",
+        "objects?kind=deploy&clusters=agent-1&labelSelector==",
+        "objects?kind=deploy&kind=nodes&clusters=agent-1",
+        "objects?kind=deploy&clusters=agent-1&limit=x",
+        "objects?kind=deploy&clusters=agent-1&format=xml",
+        "objects?kind=deploy&clusters=agent-1&continue=x",
+        "objects?kind=deploy&clusters=" + ",".join("x" * (MAX_CLUSTERS + 1)),
+        "objects?kind=deploy&clusters=agent-1&name=" + "x" * 5000,
+    ],
+)
+def test_invalid_requests(rest: RestStand, path: str) -> None:
+    assert rest.get(path, status=400)["message"]
+
+
+def test_pages(rest: RestStand) -> None:
+    rest.allowed = {("alice", "apps/deployments")}
+    first = rest.get(f"{DEPLOYMENTS}&limit=1")
+    second = rest.get(f"{DEPLOYMENTS}&limit=1&continue={first['continue']}")
+    names = [one["name"] for page in (first, second) for one in page["items"]]
+    assert names == ["elsewhere", "web"]
+    assert second["continue"] == ""
+
+
+def test_csv(rest: RestStand) -> None:
+    rest.allowed = {("alice", "apps/deployments")}
+    formula = deployment("formula", image="=cmd()")
+    rest.add(formula)
+    rest.advance(2)
+    answer = rest.pair.visit(
+        f"/api/v1/{DEPLOYMENTS}&format=csv", authorization="Bearer alice", wait=0.25
+    )
+    rows = list(csv.DictReader(io.StringIO(answer.body.decode())))
+    assert {one["name"] for one in rows} == {"web", "elsewhere", "formula"}
+    assert not any(cell[:1] in "=+@" for one in rows for cell in one.values() if cell)
+
+
+def test_an_unknown_cluster(rest: RestStand) -> None:
+    found = rest.get("objects?kind=deploy&clusters=nobody")
+    (cluster,) = found["clusters"]["incomplete"]
+    assert (cluster["name"], cluster["state"]) == ("nobody", "never")
+
+
+def test_a_revoked_credential(rest: RestStand) -> None:
+    rest.allowed = {("alice", "apps/deployments")}
+    rest.names(DEPLOYMENTS)
+    before = rest.reviews
+    rest.pair.server.bus.publish(CredentialRevoked("user:alice"))
+    rest.names(DEPLOYMENTS)
+    assert rest.reviews > before
+
+
+def test_secrets_of_a_read_only_user(rest: RestStand) -> None:
+    """kas denies them before the cluster is asked."""
+    access = Access("user:carol", "1", "agent-1", read_only=True)
+    scope = ListScope("1", "", "secrets", "shop")
+    before = rest.reviews
+    rights = rest.server._rights
+    assert not rest.pair.run(rights.permitted(access, [scope])).scopes
+    assert rest.reviews == before
