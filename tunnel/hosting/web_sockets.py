@@ -493,7 +493,7 @@ class WebSocketPage(Resource):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._owner = owner
-        self._accept = accept
+        self.accept = accept
         self._counters = counters
         self._withdrawn = False
         self.open: set[WebSocketConnection] = set()
@@ -512,7 +512,7 @@ class WebSocketPage(Resource):
             _refuse(request, 503, "kas stops")
         else:
             asked = _read(request)
-            answer = maybeDeferred(self._accept, asked)
+            answer = maybeDeferred(self.accept, asked)
             answer.addTimeout(ACCEPT_TIMEOUT, request.clock)
             request.notifyFinish().addErrback(lambda _: answer.cancel())
             answer.addCallback(self._accepted, request, asked, response)

@@ -12,7 +12,7 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
     store.py    `FakeStore`: the values that modules store
     repositories.py  `FakeRepository`: a Git repository with commits from the test
     cable.py    `FakeCableSubscription`: a subscription to a channel of ActionCable
-    web.py      requests for the pages of modules
+    web.py      requests for the pages of modules, and `FakeWebSocket`
     spans.py    `FakeTracer`: the spans of modules
     pair.py     `ModulePair`: both halves of a module, connected to each other
 
@@ -37,6 +37,7 @@ from tunnel.testing.pair import ModulePair
 from tunnel.testing.repositories import FakeRepositories, FakeRepository
 from tunnel.testing.spans import FakeSpan, FakeTracer
 from tunnel.testing.store import FakeStore
+from tunnel.testing.web import FakeWebSocket
 
 __all__ = [
     "FakeCableCaller",
@@ -49,6 +50,7 @@ __all__ = [
     "FakeSpan",
     "FakeStore",
     "FakeTracer",
+    "FakeWebSocket",
     "MemoryTransport",
     "ModulePair",
     "Pipe",
