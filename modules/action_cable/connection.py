@@ -28,6 +28,7 @@ __all__ = [
     "AUTHORIZE_SECONDS",
     "CALL_SECONDS",
     "MAX_COMMAND_BYTES",
+    "MAX_IDENTIFIER",
     "MAX_QUEUED_BYTES",
     "MAX_QUEUED_COMMANDS",
     "MAX_SUBSCRIPTIONS",
@@ -77,10 +78,13 @@ MAX_QUEUED_BYTES: Final = 256 * 1024
 #: Maximum bytes that wait for the client before it counts as slow.
 MAX_UNSENT_BYTES: Final = 1024 * 1024
 
-#: Maximum bytes that wait for the client at all: one snapshot begins below
-#: `MAX_UNSENT_BYTES`, and confirmations and pings follow.  A character of a message
-#: that is not ASCII takes several bytes.
-SOCKET_LIMIT: Final = MAX_UNSENT_BYTES + 4 * MAX_SNAPSHOT_BYTES
+#: Maximum bytes that wait for the client at all: one snapshot, and the response to one
+#: command, begin below `MAX_UNSENT_BYTES`; pings follow.
+SOCKET_LIMIT: Final = MAX_UNSENT_BYTES + MAX_SNAPSHOT_BYTES + 1024 * 1024
+
+#: Maximum characters of the identifier of a subscription, which is in memory several
+#: times.
+MAX_IDENTIFIER: Final = 4096
 
 #: Part of the time until kas stops in which all connections end.
 _PART_OF_GRACE: Final = 0.8
@@ -326,14 +330,22 @@ class CableConnection(WebSocketReceiver):
         return False
 
     def _pump(self) -> None:
-        """Handle the commands one after the other."""
-        if self._welcomed and self._current is None and self._commands:
+        """
+        Handle the commands one after the other, as long as the client reads the
+        responses.
+        """
+        if (
+            self._welcomed
+            and self._current is None
+            and self._commands
+            and not self.slow
+        ):
             self._current = self._commands[0]
             Deferred.fromCoroutine(self._run()).addErrback(self._broken)
 
     async def _run(self) -> None:
         try:
-            while self._commands and not self._over:
+            while self._commands and not (self._over or self.slow):
                 self._current = self._commands.popleft()
                 self._queued_bytes -= self._current.size
                 self._read_again()
@@ -379,6 +391,7 @@ class CableConnection(WebSocketReceiver):
         channel = params.pop("channel", None)
         if (
             not isinstance(channel, str)
+            or len(identifier) > MAX_IDENTIFIER
             or not self._hub.knows(channel)
             or len(self._subscriptions) >= MAX_SUBSCRIPTIONS
         ):
@@ -542,6 +555,7 @@ class CableConnection(WebSocketReceiver):
             for one in tuple(self._subscriptions.values()):
                 one.flush()
             self._next_snapshot()
+            self._pump()
 
     # The end
 

@@ -13,11 +13,11 @@ from tunnel.api import ICableCaller, ICableSubscription
 
 __all__ = ["MAX_PENDING_BYTES", "MAX_SNAPSHOT_BYTES", "CableSubscription"]
 
-#: Maximum characters of a message, and of all messages of one snapshot, which wait for
-#: the client as a whole.
+#: Maximum bytes of a message, and of all messages of one snapshot, which wait for the
+#: client as a whole.
 MAX_SNAPSHOT_BYTES: Final = 16 * 1024 * 1024
 
-#: Maximum characters of the latest messages, of all subscriptions of a connection, that
+#: Maximum bytes of the latest messages, of all subscriptions of a connection, that
 #: wait for a slow client; above it, a subscription gets a snapshot later.
 MAX_PENDING_BYTES: Final = 1024 * 1024
 
@@ -25,7 +25,7 @@ MAX_PENDING_BYTES: Final = 1024 * 1024
 class SubscriptionOwner(Protocol):
     """The connection of a subscription."""
 
-    #: Characters of the messages that wait for a slow client.
+    #: Bytes of the messages that wait for a slow client.
     pending_bytes: int
 
     @property
@@ -82,12 +82,13 @@ class CableSubscription:
 
     def send_json(self, text: str, key: str = "") -> None:
         """Send a message that is JSON already."""
-        if len(text) > MAX_SNAPSHOT_BYTES:
-            raise ValueError(f"a message of {len(text)} characters is too long")
+        size = _size(text)
+        if size > MAX_SNAPSHOT_BYTES:
+            raise ValueError(f"a message of {size} bytes is too long")
         if self.closed or not self._live:
             return
         if self._in_snapshot:
-            self._snapshot_bytes += len(text)
+            self._snapshot_bytes += size
             if self._snapshot_bytes > MAX_SNAPSHOT_BYTES:
                 raise ValueError("the snapshot is too long")
             self._write(text)
@@ -128,7 +129,7 @@ class CableSubscription:
         while self._pending and not self._owner.slow:
             key = next(iter(self._pending))
             text = self._pending.pop(key)
-            self._owner.pending_bytes -= len(text)
+            self._owner.pending_bytes -= _size(text)
             self._write(text)
 
     def end(self) -> None:
@@ -139,13 +140,18 @@ class CableSubscription:
     def _keep(self, key: str, text: str) -> bool:
         """Keep the latest message with a key; return False if too much waits."""
         before = self._pending.pop(key, "")
-        self._owner.pending_bytes += len(text) - len(before)
+        self._owner.pending_bytes += _size(text) - _size(before)
         self._pending[key] = text
         return self._owner.pending_bytes <= MAX_PENDING_BYTES
 
     def _drop_pending(self) -> None:
-        self._owner.pending_bytes -= sum(map(len, self._pending.values()))
+        self._owner.pending_bytes -= sum(map(_size, self._pending.values()))
         self._pending.clear()
 
     def _write(self, text: str) -> None:
         self._owner.write(self._begin + text + self._end)
+
+
+def _size(text: str) -> int:
+    """Return the number of bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())

@@ -438,7 +438,8 @@ class WebSocketConnection:
         self._timer = None
         now = self._clock.seconds()
         period = self._accepted.ping_seconds
-        if self._reads() or not self._reading:
+        if self._reads() or not (self._reading or self.unsent):
+            # A client that kas does not read cannot be heard.
             self._heard_at = now
         # Times are sums of periods, so the comparison must not depend on rounding.
         if now - self._heard_at > (MISSED_PINGS - 0.5) * period:

@@ -367,6 +367,15 @@ def test_slow_but_alive(listener: Listener) -> None:
     listener.receiver.socket.pause_reading()
     listener.reactor.pump([20] * 10)
     assert not client.cut()
+    # One that does not read, either, is.
+    client.transport.clear()
+    client.unread = 50
+    for _ in range(5):
+        listener.reactor.advance(20)
+        # Pings of kas wait, too.
+        client.unread += len(client.transport.value())
+        client.transport.clear()
+    assert client.cut()
 
 
 def test_pings_without_reading(listener: Listener) -> None:

@@ -15,6 +15,7 @@ from modules.action_cable.connection import (
     AUTHORIZE_SECONDS,
     CALL_SECONDS,
     MAX_COMMAND_BYTES,
+    MAX_IDENTIFIER,
     MAX_QUEUED_BYTES,
     MAX_QUEUED_COMMANDS,
     MAX_SUBSCRIPTIONS,
@@ -310,6 +311,48 @@ def test_queue(world: CableWorld) -> None:
         world.clock.advance(0)
         assert client.transport.producerState == "producing"
         client.lose()
+
+
+def test_responses_that_are_not_read(world: CableWorld) -> None:
+    """Commands wait while their client does not read the responses."""
+    client = world.welcomed()
+    client.unread = MAX_UNSENT_BYTES
+    text = identifier("Unknown")
+    for _ in range(MAX_QUEUED_COMMANDS + 1):
+        client.command("unsubscribe", identifier())
+    client.subscribe(text)
+    assert client.transport.producerState == "paused"
+    assert client.seen() == []
+    client.unread = 0
+    client.protocol.resumeProducing()
+    world.clock.advance(0)
+    assert client.seen() == [rejected(text)]
+    assert client.transport.producerState == "producing"
+
+
+def test_client_that_does_not_read_is_cut(world: CableWorld) -> None:
+    """It is cut although kas has stopped reading its commands."""
+    client = world.welcomed()
+    client.unread = MAX_UNSENT_BYTES
+    for _ in range(MAX_QUEUED_COMMANDS + 1):
+        client.command("unsubscribe", identifier())
+    assert client.transport.producerState == "paused"
+    for _ in range(int(UNREAD_SECONDS) + 1):
+        # Pings of kas wait, too.
+        client.unread += len(client.transport.value())
+        client.transport.clear()
+        world.clock.advance(1)
+    assert client.cut()
+
+
+def test_long_identifier(world: CableWorld) -> None:
+    """One that is too long is rejected."""
+    client = world.welcomed()
+    for size, kind in ((0, "confirm"), (1, "reject")):
+        text = identifier(x="")
+        text = identifier(x="x" * (MAX_IDENTIFIER - len(text) + size))
+        client.subscribe(text)
+        assert client.seen()[0]["type"] == f"{kind}_subscription"
 
 
 # Credentials
