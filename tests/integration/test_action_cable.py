@@ -67,9 +67,10 @@ class Reports:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                # The page sends the next report after the response.
+                reports.put(json.loads(body))
                 self.send_response(204)
                 self.end_headers()
-                reports.put(json.loads(body))
 
             def log_message(self, *_: object) -> None:
                 """Say nothing."""
