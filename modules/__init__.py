@@ -2,6 +2,7 @@
 The feature modules of kas and agentk, which use the same interfaces as third-party
 modules.
 
+    action_cable/           subscriptions of browsers, for other modules' channels
     agent_configuration/    configuration of agents, from Git
     agent_tracker/          the connected agents, for GitLab
     cluster_data/           live data of clusters, for queries about all of them

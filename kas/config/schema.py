@@ -41,6 +41,7 @@ from tunnel.config import (
     read,
     read_file,
 )
+from tunnel.toolkit.forwarded import are_proxies
 
 __all__ = [
     "AgentListen",
@@ -353,6 +354,12 @@ class Web:
         default=1000,
         doc="maximum number of client connections; more are closed",
         validator=is_positive,
+    )
+    trusted_proxies: tuple[str, ...] = field(
+        default=(),
+        doc="networks and addresses of proxies whose X-Forwarded-For, -Host and -Proto "
+        "name the client and the address that it uses; unix: clients of a Unix socket",
+        validator=are_proxies,
     )
 
 

@@ -100,6 +100,11 @@ class DrainingFactory(ABC, Factory):
         return len(self.busy)
 
     @property
+    def unfinished(self) -> int:
+        """Number of requests and upgraded connections for which draining waits."""
+        return self.calls
+
+    @property
     def connections(self) -> int:
         """Number of open connections."""
         return len(self.open)
@@ -201,7 +206,7 @@ class DrainingListener(Part):
         await self._close_port()
         left = self._settings.shutdown_grace_period
         self.factory.drain(left)
-        await until(lambda: not self.factory.calls, self._reactor, left)
+        await until(lambda: not self.factory.unfinished, self._reactor, left)
 
     async def stop(self) -> None:
         """Abort the connections that are still open."""

@@ -20,11 +20,19 @@ from twisted.web.server import NOT_DONE_YET
 from kas.config.schema import Web
 from kas.state.running import WEB
 from kas.web.draining import DrainingFactory, DrainingListener
-from kas.web.requests import BoundedRequest, BoundedSite, Bounds, RequestLimits
+from kas.web.requests import (
+    BoundedRequest,
+    BoundedSite,
+    Bounds,
+    RequestLimits,
+    UpgradedConnection,
+)
 from tunnel.grpc.memory import RequestMemory
 from tunnel.hosting.pages import Mount, Pages
 from tunnel.program.listening import Listening
 from tunnel.program.runtime import Runtime
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.forwarded import ForwardingProxies
 
 __all__ = ["WebCollector", "WebFactory", "WebListener"]
 
@@ -54,11 +62,46 @@ class WebRequest(BoundedRequest):
     _counted = False
 
     def __init__(
-        self, pages: Pages, counters: WebCounters, bounds: Bounds, *rest: Any
+        self,
+        pages: Pages,
+        counters: WebCounters,
+        proxies: ForwardingProxies,
+        bounds: Bounds,
+        *rest: Any,
     ) -> None:
         super().__init__(bounds, *rest)
         self._pages = pages
         self._counters = counters
+        self._proxies = proxies
+
+    @property
+    def client_address(self) -> IAddress:
+        """Address of the client, from ``X-Forwarded-For`` behind a trusted proxy."""
+        values = self.requestHeaders.getRawHeaders(b"x-forwarded-for", ())
+        named = b",".join(values).decode("latin-1")
+        return self._proxies.client(self._connection.getPeer(), named)
+
+    @property
+    def own_origin(self) -> str:
+        """
+        Origin of kas, as the client reaches it: behind a trusted proxy, from
+        ``X-Forwarded-Proto`` and ``X-Forwarded-Host``.
+        """
+        scheme = "https" if self._connection.isSecure() else "http"
+        host = self._last(b"host")
+        if self._proxies.trusts(self._connection.getPeer()):
+            scheme = self._last(b"x-forwarded-proto") or scheme
+            host = self._last(b"x-forwarded-host") or host
+        return f"{scheme}://{host}".lower()
+
+    def _last(self, name: bytes) -> str:
+        """Return the last value of a header field; empty without the field."""
+        values = self.requestHeaders.getRawHeaders(name, ())
+        return b",".join(values).decode("latin-1").rsplit(",", 1)[-1].strip()
+
+    def upgrade(self, head: bytes, connection: UpgradedConnection) -> None:
+        self.refused(101)
+        super().upgrade(head, connection)
 
     def answer(self) -> None:
         """Let the resource for the path respond; see `PageSite.getResourceFor`."""
@@ -171,18 +214,38 @@ class WebFactory(DrainingFactory):
     def __init__(self, settings: Web, pages: Pages, clock: IReactorTime) -> None:
         super().__init__(WEB, settings.max_connections)
         self.counters = WebCounters()
+        self.pages = pages
         limits = RequestLimits(
             settings.request_timeout, settings.idle_timeout, settings.max_body_bytes
         )
         memory = RequestMemory(total=max(MAX_BODIES, settings.max_body_bytes))
 
+        proxies = ForwardingProxies(settings.trusted_proxies)
+
         def request(*arguments: Any) -> WebRequest:
-            return WebRequest(pages, self.counters, *arguments)
+            return WebRequest(pages, self.counters, proxies, *arguments)
 
         self.site = PageSite(request, Bounds(limits, clock, memory, self))
 
     def connect(self, address: IAddress) -> Any:
         return self.site.buildProtocol(address)
+
+    @property
+    def unfinished(self) -> int:
+        return self.calls + sum(1 for one in self.open if _upgraded(one))
+
+    def idle(self, connection: Any) -> bool:
+        return super().idle(connection) and not _upgraded(connection)
+
+    def drain(self, grace: float) -> None:
+        super().drain(grace)
+        upgraded = [one for one in map(_upgraded, self.open) if one is not None]
+        for_each(upgraded, lambda one: one.drain(grace), "draining a WebSocket")
+
+
+def _upgraded(connection: Any) -> UpgradedConnection | None:
+    upgraded: UpgradedConnection | None = connection.upgraded
+    return upgraded
 
 
 class WebCollector(Collector):
@@ -214,6 +277,40 @@ class WebCollector(Collector):
             "Requests for pages whose client left, or did not read the response.",
             factory.counters.broken,
         )
+        yield from self._sockets()
+
+    def _sockets(self) -> Iterator[Metric]:
+        counters = self._factory.pages.sockets
+        sockets = GaugeMetricFamily(
+            "kas_web_sockets", "Open WebSockets, by module.", labels=["module"]
+        )
+        for module, number in sorted(counters.open.items()):
+            sockets.add_metric([module], number)
+        yield sockets
+        for name, text, labels, counter in (
+            (
+                "kas_web_socket_messages",
+                "Messages of WebSockets, by module and direction.",
+                ["module", "direction"],
+                counters.messages,
+            ),
+            (
+                "kas_web_socket_bytes",
+                "Content of these messages in bytes.",
+                ["module", "direction"],
+                counters.content,
+            ),
+            (
+                "kas_web_sockets_closed",
+                "Ended WebSockets, by module and close code (1006: lost).",
+                ["module", "code"],
+                counters.closed,
+            ),
+        ):
+            family = CounterMetricFamily(name, text, labels=labels)
+            for key, number in sorted(counter.items()):
+                family.add_metric(list(key), number)
+            yield family
 
 
 class WebListener(DrainingListener):

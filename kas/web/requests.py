@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from io import BytesIO
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -21,7 +21,19 @@ from tunnel.toolkit.timers import cancel_call
 from tunnel.transport.eager import unsent
 from tunnel.transport.sockets import bound_unsent
 
-__all__ = ["BoundedChannel", "BoundedRequest", "BoundedSite", "Bounds", "RequestLimits"]
+__all__ = [
+    "MAX_EARLY_BYTES",
+    "BoundedChannel",
+    "BoundedRequest",
+    "BoundedSite",
+    "Bounds",
+    "RequestLimits",
+    "UpgradedConnection",
+]
+
+#: Maximum bytes that a client may send after a request for an upgrade and before the
+#: response; kas reads no more than that, and one read.
+MAX_EARLY_BYTES = 16 * 1024
 
 # Twisted does not declare the types of this class.
 _Channel: Any = HTTPChannel
@@ -42,6 +54,29 @@ class RequestLimits:
 
     #: Maximum bytes of the body, which is read into memory as a whole.
     body: int
+
+
+class UpgradedConnection(Protocol):
+    """Connection after an upgrade; a producer for the transport, too."""
+
+    def begin(self, channel: Any, clock: IReactorTime, share: RequestShare) -> None:
+        """
+        Take over the connection.
+
+        :param share: the memory for incomplete messages.
+        """
+
+    def data_received(self, data: bytes) -> None:
+        """Handle bytes of the client."""
+
+    def connection_lost(self) -> None:
+        """Handle the end of the connection."""
+
+    def drain(self, seconds: float) -> None:
+        """Close the connection within *seconds*."""
+
+    def go_away(self) -> None:
+        """Begin to close the connection."""
 
 
 @attrs.frozen
@@ -149,6 +184,26 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         self.gone()
         super().connectionLost(reason)
 
+    def await_upgrade(self) -> bool:
+        """
+        Keep the bytes that follow this request until `upgrade`; return False if the
+        listener drains.
+        """
+        if self._bounds.factory.leaves(self._connection):
+            return False
+        self._connection.await_upgrade()
+        return True
+
+    def upgrade(self, head: bytes, connection: UpgradedConnection) -> None:
+        """Write the response *head*, and give the connection to *connection*."""
+        self._over()
+        self._connection.upgrade(self, head, connection)
+
+    @property
+    def clock(self) -> IReactorTime:
+        """Clock of the listener."""
+        return self._bounds.clock
+
     def _over(self) -> None:
         self.share.release()
         self._bounds.factory.busy.discard(self._connection)
@@ -194,6 +249,10 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
     _written = 0
     #: Number of bytes that had been sent at the last check.
     _taken = 0
+    #: Bytes that arrived while a request for an upgrade waits for its response.
+    _early: bytearray | None = None
+    #: Protocol that has taken the connection over.
+    upgraded: UpgradedConnection | None = None
 
     def connectionMade(self) -> None:
         self.born = self.site.reactor.seconds()
@@ -223,6 +282,44 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
         if not self.closing:
             self._unwatch()
 
+    def await_upgrade(self) -> None:
+        """Keep the bytes that follow the current request until `upgrade`."""
+        self._early = bytearray()
+
+    def upgrade(
+        self, request: BoundedRequest, head: bytes, connection: UpgradedConnection
+    ) -> None:
+        """
+        Write the response *head*, and give the connection to *connection*.
+
+        The connection still counts for its factory, and a client that reads nothing is
+        still disconnected.  twisted.web's own idle timeout is off during a request.
+        """
+        self.requests.remove(request)
+        early, self._early = self._early or b"", None
+        if len(early) > MAX_EARLY_BYTES:
+            self.transport.resumeProducing()
+        self.upgraded = connection
+        self.write(head)
+        self.registerProducer(connection, True)
+        bounds = self.site.bounds
+        connection.begin(self, bounds.clock, RequestShare(bounds.memory))
+        if early:
+            connection.data_received(bytes(early))
+        if bounds.factory.leaves(self):
+            connection.go_away()
+
+    def rawDataReceived(self, data: bytes) -> None:
+        """Handle bytes that follow the head of a request."""
+        if self.upgraded is not None:
+            self.upgraded.data_received(data)
+        elif self._early is not None:
+            self._early += data
+            if len(self._early) > MAX_EARLY_BYTES:
+                self.transport.pauseProducing()
+        else:
+            super().rawDataReceived(data)
+
     def timeoutConnection(self) -> None:
         """
         End an idle connection, unless the client is still reading the last response.
@@ -241,7 +338,12 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
             # without a limit.
             self._watch()
 
-    close = loseConnection
+    def close(self) -> None:
+        """Close the connection after all written data has been sent."""
+        if self.upgraded is None:
+            self.loseConnection()
+        else:
+            self.upgraded.go_away()
 
     def forceAbortClient(self) -> None:
         self.closing = True
@@ -250,6 +352,8 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
     def connectionLost(self, reason: Any = connectionDone) -> None:
         self._unwatch()
         self.site.bounds.factory.lost(self)
+        if self.upgraded is not None:
+            self.upgraded.connection_lost()
         super().connectionLost(reason)
 
     def _watch(self) -> None:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import attrs
 
-from modules.kubernetes_api.forwarded import TrustedProxies
 from tunnel.config import (
     CredentialCaching,
     Duration,
@@ -21,6 +20,7 @@ from tunnel.config import (
 )
 from tunnel.http1 import HttpServerLimits
 from tunnel.toolkit.files import read_base64_secret
+from tunnel.toolkit.forwarded import are_proxies
 
 __all__ = [
     "KubernetesApiAgentConfiguration",
@@ -80,15 +80,6 @@ class KubernetesApiListen(Listen):
     )
 
 
-def _proxies(
-    instance: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]
-) -> None:
-    try:
-        TrustedProxies(value)
-    except ValueError as error:
-        raise ValueError(f"{error}; write 10.0.0.0/8, 10.0.0.7 or unix") from None
-
-
 @attrs.frozen(kw_only=True)
 class KubernetesApiConfiguration(CredentialCaching):
     """``agent.kubernetes_api`` of kas."""
@@ -103,7 +94,7 @@ class KubernetesApiConfiguration(CredentialCaching):
     )
     trusted_proxies: tuple[str, ...] = field(
         default=(),
-        validator=_proxies,
+        validator=are_proxies,
         doc="networks and addresses of proxies whose X-Forwarded-For names the client; "
         "unix: clients of a Unix socket",
     )

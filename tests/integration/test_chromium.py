@@ -6,10 +6,7 @@ import base64
 import contextlib
 import hashlib
 import json
-import os
 import queue
-import shutil
-import signal
 import ssl
 import threading
 from collections.abc import Iterator
@@ -24,25 +21,13 @@ import pytest
 from kas.state import pki
 from kas.state.directory import StateDirectory
 from tests.fakes.gitlab import user_answer
-from tests.integration import needs
-from tests.integration.processes import PATIENCE, Process
+from tests.integration import chromium
+from tests.integration.processes import PATIENCE
 from tests.integration.stack import Agentk, Kas
 from tests.integration.test_gitlab import PAGES, GitLabProcess
 
-#: Names of one that shows nothing on a screen.
-PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")
-
 #: What its user has signed in with, and what a page of GitLab knows of it.
 COOKIE = "_gitlab_kas=key%2B1%3D%3D; Path=/; Secure; SameSite=None"
-
-_FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
-    *("--disable-background-networking", "--ignore-certificate-errors"),
-    # Nothing is looked for elsewhere.
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-    # Otherwise it ends when the page is there.
-    "--remote-debugging-port=0",
-)
 
 #: What a page tries; KAS, CLUSTER and WHO are filled in.  It knows the CSRF token that
 #: no other page does: only the origin is left to tell pages apart.
@@ -210,31 +195,16 @@ class Stand:
 
     def visit(self, who: str) -> dict[str, Any]:
         """What the page found."""
-        folder = self.folder / who
-        folder.mkdir()
-        process = Process(
-            f"chromium-{who}",
-            [
-                *(self.browser, *_FLAGS, f"--user-data-dir={folder}"),
-                self.pages[who].origin + "/",
-            ],
-            self.folder / f"{who}.log",
-        )
-        try:
+        page = self.pages[who].origin + "/"
+        with chromium.browsing(self.browser, page, self.folder, who):
             found: dict[str, Any] = self.reports.get(timeout=PATIENCE)
-        finally:
-            # What Debian installs is a script that starts the browser.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
         return found
 
 
 @pytest.fixture
 def stand(tmp_path: Path, lone_kas: Kas) -> Iterator[Stand]:
     """kas with a GitLab, a cluster, a page of GitLab and a page of somebody else."""
-    browser = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if browser is None:
-        needs.missing("chromium", "apt-get install chromium-headless-shell")
+    browser = chromium.found()
     gitlab = GitLabProcess(tmp_path)
     gitlab.control(
         agents={"glagent-prod": {"agent_id": 7, "name": "prod", "project_id": 42}},
@@ -267,7 +237,7 @@ def stand(tmp_path: Path, lone_kas: Kas) -> Iterator[Stand]:
     )
     agentk = Agentk(lone_kas, token, kubeconfig)
     agentk.start()
-    yield Stand(Path(browser), tmp_path, pages, reports, seen)
+    yield Stand(browser, tmp_path, pages, reports, seen)
     # It would wait for WebSockets that nobody closes.
     assert agentk.process is not None
     agentk.process.kill()

@@ -21,7 +21,8 @@ complete module.
     kubernetes.py     the API server next to agentk
     leadership.py     work that only one replica may do
     stores.py         small durable values that all kas share
-    web.py            pages and webhooks
+    cable.py          channels of ActionCable
+    web.py            pages, webhooks and WebSockets
     network.py        listeners, and requests to other servers
     workers.py        limits that the workers of one kas share
     tracing.py        spans for OpenTelemetry
@@ -32,6 +33,13 @@ Import names from this package; the files that define them may change.
 
 from tunnel.api.agents import ConnectedAgent, IAgents, KubernetesVersion
 from tunnel.api.audit import AuditEvent, AuditLevel, IAudit
+from tunnel.api.cable import (
+    CableStarted,
+    ICable,
+    ICableCaller,
+    ICableSubscription,
+    IChannel,
+)
 from tunnel.api.calls import (
     CLIENT_ADDRESS,
     OPERATOR,
@@ -117,7 +125,13 @@ from tunnel.api.users import (
     IUsers,
     Usage,
 )
-from tunnel.api.web import IWeb
+from tunnel.api.web import (
+    AcceptedWebSocket,
+    IWeb,
+    IWebSocket,
+    WebSocketReceiver,
+    WebSocketRequest,
+)
 from tunnel.api.workers import ISharedCount, IWorkers
 
 __all__ = [
@@ -125,6 +139,7 @@ __all__ = [
     "DEFAULT_OPTIONS",
     "OPERATOR",
     "SESSION_COOKIE",
+    "AcceptedWebSocket",
     "Access",
     "AgentChanged",
     "AgentConnected",
@@ -134,6 +149,7 @@ __all__ = [
     "AgentProject",
     "AuditEvent",
     "AuditLevel",
+    "CableStarted",
     "ConfigurationRefused",
     "ConnectedAgent",
     "CredentialRevoked",
@@ -149,8 +165,12 @@ __all__ = [
     "IAgents",
     "IAudit",
     "IAuthenticator",
+    "ICable",
+    "ICableCaller",
+    "ICableSubscription",
     "ICalls",
     "ICapabilities",
+    "IChannel",
     "IClientCall",
     "ICluster",
     "IConfigurationDelivery",
@@ -183,6 +203,7 @@ __all__ = [
     "IUsers",
     "IWaitingStream",
     "IWeb",
+    "IWebSocket",
     "IWorkers",
     "Impersonation",
     "KubernetesMetadata",
@@ -206,6 +227,8 @@ __all__ = [
     "Usage",
     "WatchEvent",
     "WatchEventType",
+    "WebSocketReceiver",
+    "WebSocketRequest",
     "agents_match",
     "is_period",
     "project_of",

@@ -11,4 +11,5 @@ The host of a program's modules, which creates, starts and restarts them.
     gitlab_access.py  requests of modules in agentk to GitLab, through kas
     stores.py       stores of server halves: limits and checks for every backend
     pages.py        HTTP resources of server halves, by prefix
+    web_sockets.py  WebSockets of server halves: requests, and open connections
 """

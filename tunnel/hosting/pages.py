@@ -1,17 +1,18 @@
-"""The pages of modules by prefix: `IWeb`."""
+"""The pages and WebSockets of modules by prefix: `IWeb`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import attrs
 from twisted.logger import Logger
 from twisted.web.resource import IResource
 from zope.interface import implementer
 
-from tunnel.api import IWeb
+from tunnel.api import AcceptedWebSocket, IWeb, WebSocketRequest
 from tunnel.hosting.scope import ModuleScope
+from tunnel.hosting.web_sockets import SocketCounters, WebSocketPage
 
 __all__ = ["ModuleWeb", "Mount", "Pages"]
 
@@ -42,6 +43,8 @@ class Pages:
 
     def __init__(self) -> None:
         self._mounts: dict[tuple[bytes, ...], Mount] = {}
+        #: Counters of WebSockets.
+        self.sockets = SocketCounters()
 
     def mount(self, owner: str, prefix: str, resource: IResource) -> None:
         """
@@ -72,7 +75,10 @@ class Pages:
         self._mounts[made.names] = made
 
     def withdraw(self, owner: str) -> None:
-        """Remove the pages of a module."""
+        """Remove the pages of a module, and close its WebSockets."""
+        for one in self._mounts.values():
+            if one.owner == owner and isinstance(one.resource, WebSocketPage):
+                one.resource.withdraw()
         self._mounts = {
             names: one for names, one in self._mounts.items() if one.owner != owner
         }
@@ -114,6 +120,16 @@ class ModuleWeb:
         self.page_origins = page_origins
         self._served = served
         scope.on_release(lambda: pages.withdraw(scope.name))
+
+    def web_socket(
+        self,
+        prefix: str,
+        accept: Callable[
+            [WebSocketRequest], AcceptedWebSocket | Awaitable[AcceptedWebSocket]
+        ],
+    ) -> None:
+        """Open WebSockets at *prefix* and below."""
+        self.mount(prefix, WebSocketPage(self._name, accept, self._pages.sockets))
 
     def mount(self, prefix: str, resource: IResource) -> None:
         """Serve *resource* below *prefix*."""

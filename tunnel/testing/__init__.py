@@ -11,7 +11,8 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
                 watch them
     store.py    `FakeStore`: the values that modules store
     repositories.py  `FakeRepository`: a Git repository with commits from the test
-    web.py      requests for the pages of modules
+    cable.py    `FakeCableSubscription`: a subscription to a channel of ActionCable
+    web.py      requests for the pages of modules, and `FakeWebSocket`
     spans.py    `FakeTracer`: the spans of modules
     pair.py     `ModulePair`: both halves of a module, connected to each other
 
@@ -27,6 +28,7 @@ For example::
 Nothing here opens a socket or waits for real time.
 """
 
+from tunnel.testing.cable import FakeCableCaller, FakeCableSubscription
 from tunnel.testing.cluster import FakeCluster, FakeRequest
 from tunnel.testing.ends import RecordingReceiver, connected
 from tunnel.testing.memory import MemoryTransport, Pipe
@@ -35,8 +37,11 @@ from tunnel.testing.pair import ModulePair
 from tunnel.testing.repositories import FakeRepositories, FakeRepository
 from tunnel.testing.spans import FakeSpan, FakeTracer
 from tunnel.testing.store import FakeStore
+from tunnel.testing.web import FakeWebSocket
 
 __all__ = [
+    "FakeCableCaller",
+    "FakeCableSubscription",
     "FakeCluster",
     "FakeObjects",
     "FakeRepositories",
@@ -45,6 +50,7 @@ __all__ = [
     "FakeSpan",
     "FakeStore",
     "FakeTracer",
+    "FakeWebSocket",
     "MemoryTransport",
     "ModulePair",
     "Pipe",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.web.iweb import IAgent
@@ -36,7 +36,7 @@ from tunnel.testing.network import FakeNetwork, FakeWorkers
 from tunnel.testing.repositories import FakeRepositories
 from tunnel.testing.store import FakeStore
 from tunnel.testing.users import FakeUsers
-from tunnel.testing.web import Answer, visit
+from tunnel.testing.web import Answer, FakeWebSocket, find_web_socket, visit
 
 __all__ = ["ModulePair"]
 
@@ -190,6 +190,28 @@ class ModulePair:
             if not isinstance(text, str):
                 raise TypeError(f"the header field {name!r} must be a str")
         return visit(self._pages, path, method, body, head, partial(self._pass, wait))
+
+    def web_socket(
+        self,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        subprotocols: tuple[str, ...] = (),
+    ) -> FakeWebSocket:
+        """
+        Open a WebSocket of a server half, as a client.
+
+        :param path: the path with its query.
+        :param headers: header fields by name.
+        :raises tunnel.errors.CallError: the module refused the request.
+        """
+        accept, request = find_web_socket(
+            self._pages, path, headers or {}, subprotocols
+        )
+
+        async def ask() -> Any:
+            return await maybeDeferred(accept, request)
+
+        return FakeWebSocket(self.run(ask()))
 
     def _pass(self, seconds: float) -> None:
         self.settle()

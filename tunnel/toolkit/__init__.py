@@ -26,6 +26,7 @@ Helpers for both programs and for modules; they are part of the stable API.
     single_object.py
                     checks one Kubernetes object that a peer sent, before it is applied
     addresses.py    addresses of clients, as limits count them
+    forwarded.py    proxies that are trusted to name their clients
     urls.py         URLs that may receive secrets
     secret_file.py  files with shared secrets
     webhook_secret.py  secrets with which other systems prove their webhooks

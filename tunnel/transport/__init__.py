@@ -7,6 +7,8 @@ Connections below sessions and streams: negotiation, TLS, WebSocket, proxies, so
     tls.py          contexts, reloading, pins, and reasons of failed handshakes
     tlsio.py        TLS over any transport
     websocket.py    the same bytes inside a WebSocket
+    websocket_core.py
+                    rules for every WebSocket, of the tunnel and of modules
     first_bytes.py  one port for the tunnel with and without WebSocket
     proxy.py        connections through an HTTP proxy, and its selection
 

@@ -10,7 +10,6 @@ The protocol core is the ``websockets`` package's, which does no I/O.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Sequence
 
@@ -47,11 +46,11 @@ from tunnel.transport.negotiation import (
     connect_through,
 )
 from tunnel.transport.sockets import join_host_port
+from tunnel.transport.websocket_core import GOOD_CLOSES, SILENT, PongLimit
 
 __all__ = [
     "MAX_ANSWER_BYTES",
     "MAX_MESSAGE_BYTES",
-    "MAX_PONG_BYTES",
     "MAX_REQUEST_BYTES",
     "SUBPROTOCOL",
     "WebSocketClientEndpoint",
@@ -68,10 +67,6 @@ MAX_MESSAGE_BYTES = 1024 * 1024
 #: Maximum number of bytes of a sent message; longer data is split.
 _MAX_SENT_BYTES = 256 * 1024
 
-#: Maximum number of bytes of responses to pings that wait in our buffer.  Without this
-#: limit, a peer that sends pings without reading would fill our memory.
-MAX_PONG_BYTES = 64 * 1024
-
 #: Maximum number of bytes of an incomplete response to an upgrade.
 MAX_ANSWER_BYTES = 64 * 1024
 
@@ -85,23 +80,11 @@ MAX_REQUEST_BYTES = 16 * 1024
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?\r?\n")
 
-_GOOD_CLOSES = (
-    CloseCode.NORMAL_CLOSURE,
-    CloseCode.GOING_AWAY,
-    CloseCode.NO_STATUS_RCVD,
-)
-
 _UPGRADE_TEXT = (
     "This address is for agentk, which connects by WebSocket with the subprotocol "
     f"{SUBPROTOCOL}. A proxy in front must use HTTP/1.1 and forward the headers "
     "Upgrade and Connection.\n"
 )
-
-#: Logger of the ``websockets`` package, which logs headers at debug level, including
-#: credentials, and every closed connection at info level.  It is silent; this file logs
-#: relevant events itself.
-_SILENT = logging.getLogger("tunnel.transport.websocket.core")
-_SILENT.disabled = True
 
 
 class WebSocketError(NegotiationError):
@@ -174,13 +157,13 @@ class _WebSocket(Layer):
     """Common part of both ends, after the WebSocket is open."""
 
     error_type = WebSocketError
-    _pong_bytes = 0
 
     def __init__(
         self, factory: LayerFactory, address: IAddress, core: WebSocketCore
     ) -> None:
         super().__init__(factory, address)
         self._core = core
+        self._pongs = PongLimit()
 
     def negotiate(self, data: bytes) -> None:
         """Handle bytes that arrive before the WebSocket is open."""
@@ -230,12 +213,10 @@ class _WebSocket(Layer):
             self._leave(ConnectionLost(f"WebSocket: {broken}"))
 
     def _may_answer(self, count: int) -> bool:
-        waiting = self.unsent()
-        self._pong_bytes = self._pong_bytes + count if waiting else 0
-        if self._pong_bytes > MAX_PONG_BYTES:
-            self.fail(ConnectionLost("WebSocket: the peer sends pings without reading"))
-            return False
-        return True
+        if self._pongs.allows(count, self.unsent()):
+            return True
+        self.fail(ConnectionLost("WebSocket: the peer sends pings without reading"))
+        return False
 
     def _flush(self) -> None:
         data = b"".join(self._core.data_to_send())
@@ -268,7 +249,7 @@ class _WebSocket(Layer):
             self._lower.loseConnection()
             return
         close = self._core.close_rcvd
-        if close is None or close.code in _GOOD_CLOSES:
+        if close is None or close.code in GOOD_CLOSES:
             self._leave(ConnectionDone())
         else:
             self._leave(ConnectionLost(f"WebSocket closed by the peer: {close}"))
@@ -305,7 +286,7 @@ class _ClientConnection(_WebSocket):
             uri,
             subprotocols=[SUBPROTOCOL],
             max_size=MAX_MESSAGE_BYTES,
-            logger=_SILENT,
+            logger=SILENT,
         )
         super().__init__(factory, address, core)
         self._where = join_host_port(uri.host, uri.port)
@@ -415,7 +396,7 @@ class _ServerConnection(_WebSocket):
         core = ServerProtocol(
             select_subprotocol=_select_subprotocol,
             max_size=MAX_MESSAGE_BYTES,
-            logger=_SILENT,
+            logger=SILENT,
         )
         super().__init__(factory, address, core)
         self._path = path

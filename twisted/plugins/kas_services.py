@@ -5,6 +5,13 @@ from tunnel.program.maker import ProgramMaker
 
 kas = ProgramMaker("kas", "The server that agents in Kubernetes clusters connect to.")
 
+action_cable = ServerModule(
+    "action_cable",
+    "modules.action_cable.server.ActionCableServer",
+    # The module serves WebSockets on the listener for pages.
+    default="web",
+)
+
 agent_configuration = ServerModule(
     "agent_configuration",
     "modules.agent_configuration.server.AgentConfigurationServer",

@@ -9,11 +9,12 @@ import pytest
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.interfaces import IAddress
 
-from modules.kubernetes_api.forwarded import MAX_HOPS, TrustedProxies
+from modules.kubernetes_api.forwarded import TrustedProxies
 from tests.modules.kubernetes_api.cases import head_of
 from tests.modules.kubernetes_api.pair import World
 from tunnel.api import Access
 from tunnel.http1 import RequestHead
+from tunnel.toolkit.forwarded import MAX_HOPS
 
 
 @attrs.frozen

@@ -32,12 +32,12 @@ from tunnel.transport.negotiation import HANDSHAKE_TIMEOUT
 from tunnel.transport.websocket import (
     MAX_ANSWER_BYTES,
     MAX_MESSAGE_BYTES,
-    MAX_PONG_BYTES,
     MAX_REQUEST_BYTES,
     SUBPROTOCOL,
     WebSocketClientEndpoint,
     WebSocketError,
 )
+from tunnel.transport.websocket_core import MAX_PONG_BYTES
 
 
 class RequestTests(ServerTestCase):
