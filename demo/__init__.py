@@ -14,6 +14,7 @@ kubectl would, and then runs until Ctrl-C, so that you can try it.
     client.py     the client: the kubernetes library, with a kubeconfig from kasctl
     steps.py      the steps through the tunnel
     gitlab.py     the demo with GitLab: `make demo GITLAB=1`
+    live.py       the demo of live data: `make demo LIVE=1`
     gitops.py     the demo of GitOps: objects from a Git repository
     sandbox/      a small imitation of a Kubernetes API server
 """

@@ -13,7 +13,7 @@ from agentk.kubernetes.kubeconfig import find_target
 from demo.processes import DemoError, Program
 from tunnel.errors import ConfigurationError
 
-__all__ = ["CHOICES", "Cluster", "choose", "kube_assets"]
+__all__ = ["CHOICES", "Cluster", "choose", "kube_assets", "sandbox"]
 
 ROOT = Path(__file__).resolve().parent.parent
 CHOICES = ("kubeconfig", "kube", "sandbox")
@@ -117,7 +117,7 @@ def choose(
     if forced == "kubeconfig":
         return _yours(environ)
     if forced == "sandbox":
-        return _sandbox(environ, state, logs)
+        return sandbox(environ, state, logs)
     if assets is None:
         raise DemoError("there is no Kubernetes for tests; 'make kube' builds it")
     return _kube(environ, assets, state, logs)
@@ -134,7 +134,8 @@ def _yours(environ: Mapping[str, str]) -> Cluster:
     return Cluster("kubeconfig", title, None, target.namespace or "default")
 
 
-def _sandbox(environ: Mapping[str, str], state: Path, logs: Path) -> Cluster:
+def sandbox(environ: Mapping[str, str], state: Path, logs: Path) -> Cluster:
+    """Start the sandbox, and return it as a cluster."""
     folder = state / "sandbox"
     kubeconfig = folder / "kubeconfig"
     kubeconfig.unlink(missing_ok=True)

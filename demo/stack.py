@@ -92,18 +92,24 @@ class Stack:
     The programs of one demo.
 
     :param state: the demo's own state directory.
+    :param agent: the name of the agent.
     """
 
     def __init__(
-        self, state: Path, ports: Ports, environment: Mapping[str, str]
+        self,
+        state: Path,
+        ports: Ports,
+        environment: Mapping[str, str],
+        agent: str = AGENT,
     ) -> None:
+        self.agent = agent
         self.state = state
         self.ports = ports
         self.kas_state = state / "kas"
         self.kubeconfig = state / "kubeconfig"
         self.curl = state / "curl.conf"
         self.token_file = state / "agent-token"
-        self._environment = environment
+        self.environment = environment
         self.kas: Program
         self.agentk: Program
 
@@ -143,7 +149,7 @@ class Stack:
 
     def program(self, name: str, command: list[str | Path], log: Path) -> Program:
         """Start a program that is not part of the stack."""
-        return Program(name, command, log, self._environment, ROOT)
+        return Program(name, command, log, self.environment, ROOT)
 
     def wait_for_kas(self) -> None:
         """
@@ -162,32 +168,34 @@ class Stack:
         command = [sys.executable, self._script("kasctl"), *arguments]
         command += ["--state-directory", self.kas_state]
         name = " ".join(["kasctl", *map(str, arguments[:2])])
-        return run(name, command, self._environment, ROOT)
+        return run(name, command, self.environment, ROOT)
 
     def add_agent(self) -> str:
         """Create a new token for the agent; return the command that created it."""
-        options: list[str | Path] = [AGENT, "--token-file", self.token_file]
+        options: list[str | Path] = [self.agent, "--token-file", self.token_file]
         agents = {}
         if (self.kas_state / "identity.json").exists():
             listed = json.loads(self.kasctl("agent", "list", "--output", "json"))
             agents = {found["name"]: found for found in listed}
-        if AGENT in agents and agents[AGENT]["revoked_at"]:
-            self.kasctl("agent", "remove", AGENT)
-            del agents[AGENT]
-        if AGENT in agents:
+        if self.agent in agents and agents[self.agent]["revoked_at"]:
+            self.kasctl("agent", "remove", self.agent)
+            del agents[self.agent]
+        if self.agent in agents:
             self.kasctl("agent", "rotate", *options, "--grace", "0")
-            return f"kasctl agent rotate {AGENT}   (it was there from the last time)"
+            return (
+                f"kasctl agent rotate {self.agent}   (it was there from the last time)"
+            )
         # The file may contain the token of a GitLab agent, from an earlier demo.
         self.token_file.unlink(missing_ok=True)
         self.kasctl("agent", "add", *options)
-        return f"kasctl agent add {AGENT}"
+        return f"kasctl agent add {self.agent}"
 
     def write_kubeconfig(self) -> Client:
         """
         Write a kubeconfig and a configuration for curl; return a client that uses it.
         """
         server = f"https://127.0.0.1:{self.ports.kubectl}"
-        options = ["--agent", AGENT, "--as-agent", "--rotate", "--server", server]
+        options = ["--agent", self.agent, "--as-agent", "--rotate", "--server", server]
         text = self.kasctl("kubeconfig", *options)
         write_secret(self.kubeconfig, text)
         client = Client(self.kubeconfig)

@@ -311,6 +311,30 @@ def test_rights_for_gitops() -> None:
     assert [one["resources"] for one in role["rules"]] == [["configmaps"], ["secrets"]]
 
 
+def test_rights_for_live_data() -> None:
+    """In the whole cluster, and only where the module is on."""
+
+    def roles(scope: str, modules: dict[str, Any]) -> list[Any]:
+        config = {"kasAddress": "tls://kas.example:8150", "modules": modules}
+        values = {"config": config, "rbac": {"scope": scope}}
+        return [
+            one
+            for one in rendered("agentk", values)
+            if one["kind"] == "ClusterRole"
+            and one["metadata"]["name"].endswith("-cluster-data")
+        ]
+
+    assert roles("cluster", {}) == []
+    assert roles("namespaced", {"cluster_data": {}}) == []
+    (role,) = roles("cluster", {"cluster_data": {}})
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {
+        "get",
+        "list",
+        "watch",
+    }
+    assert "nodes" in role["rules"][0]["resources"]
+
+
 def test_password_of_redis() -> None:
     documents = rendered(
         "kas",

@@ -273,11 +273,12 @@ def _table(
         columns = _WORKLOAD
     if is_wide:
         columns = [*columns, *_WIDE]
-    head = ["CLUSTER", "NAMESPACE", *["KIND"] * has_kind, "NAME"]
+    has_namespace = any(row.get("namespace") for row in rows)
+    head = ["CLUSTER", *["NAMESPACE"] * has_namespace, *["KIND"] * has_kind, "NAME"]
     lines = (
         [
             printable(row.get("agentName", "")),
-            printable(row.get("namespace", "")),
+            *[printable(row.get("namespace", ""))] * has_namespace,
             *[printable(row.get("kind", ""))] * has_kind,
             printable(row.get("name", "")),
             *(_cell(answer, row["columns"], key) for _, key in columns),

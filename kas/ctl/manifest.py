@@ -70,6 +70,9 @@ ROLE = "view"
 _ROLE = re.compile(r"[^/%\s]{1,253}")
 #: Module that keeps records in agentk's own namespace.
 GITOPS = "gitops"
+
+#: Name of the module for live data, which watches kinds that `ROLE` does not include.
+CLUSTER_DATA = "cluster_data"
 #: Memory limit of agentk's pod with GitOps: agentk and three renderers of at most 1 GiB
 #: each, which rarely need that much at the same time.  If the pod exceeds its limit,
 #: the kernel may kill it.
@@ -553,7 +556,49 @@ def _turned_on(
                 "subjects": [subject],
             },
         ]
+    if CLUSTER_DATA in modules:
+        made += _right_to_watch(namespace)
     return made
+
+
+def _right_to_watch(namespace: str) -> list[dict[str, Any]]:
+    """
+    Return a role for the objects of live data that `view` does not include, and its
+    binding.
+    """
+    api = "rbac.authorization.k8s.io"
+    metadata = {"name": f"{namespace}-agentk-cluster-data"}
+    verbs = ["get", "list", "watch"]
+    rules = [
+        {
+            "apiGroups": [""],
+            "resources": ["nodes", "namespaces", "pods", "events"],
+            "verbs": verbs,
+        },
+        {
+            "apiGroups": ["apps"],
+            "resources": ["deployments", "statefulsets", "daemonsets"],
+            "verbs": verbs,
+        },
+        {"apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": verbs},
+    ]
+    return [
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRole",
+            "metadata": metadata,
+            "rules": rules,
+        },
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", **metadata},
+            "subjects": [
+                {"kind": "ServiceAccount", "name": "agentk", "namespace": namespace}
+            ],
+        },
+    ]
 
 
 def _right_to_impersonate(namespace: str) -> list[dict[str, Any]]:

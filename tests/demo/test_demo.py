@@ -160,6 +160,25 @@ def test_with_gitops(state: Path) -> None:
     assert _users(state) == []
 
 
+@pytest.mark.parametrize("cluster", ["sandbox", "kube"])
+def test_with_live_data(state: Path, cluster: str) -> None:
+    """Two clusters, their changes, and the last rows of one that is away."""
+    environment = {}
+    if cluster == "kube":
+        environment["KUBEBUILDER_ASSETS"] = str(needs.kubernetes())
+    done = _once(state, "--cluster", cluster, "--live", **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert len(_times(done.stdout)) == 7, done.stdout
+    for said in (
+        "demo-node-3 is deleted in berlin; kasctl shows that",
+        "demo-web in paris has no pod; kasctl shows that",
+        "paris    offline",
+    ):
+        assert said in done.stdout, said
+    assert _users(state) == []
+
+
 def test_gitops_without_kubernetes(state: Path) -> None:
     """It says what it needs, and leaves nothing running."""
     done = _once(state, "--gitops")

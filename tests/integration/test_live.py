@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
+import secrets
+import ssl
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.integration.cable_client import CableSocket
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import eventually, kasctl
 from tests.integration.stack import Agentk, Kas
 from tests.integration.test_gitops_drift import deployment
+from tools.ports import free_port
+
+_SETTINGS = """\
+modules:
+  action_cable: {{}}
+  cluster_data: {{}}
+web:
+  listen:
+    address: "127.0.0.1:{port}"
+    development_certificate: true
+"""
 
 
 class Live:
@@ -23,7 +38,9 @@ class Live:
         self.kas = kas
         self.agentk = agentk
         self.cluster = cluster
-        self.namespace = f"live-{os.getpid()}"
+        self.namespace = f"live-{secrets.token_hex(4)}"
+        #: The port for pages and WebSockets.
+        self.port = 0
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """Return the rows by name of their object."""
@@ -34,13 +51,15 @@ class Live:
 @pytest.fixture
 def live(tmp_path: Path, lone_kas: Kas, control_plane: ControlPlane) -> Iterator[Live]:
     """Both programs, started."""
-    lone_kas.settings = "modules:\n  cluster_data: {}\n"
+    port = free_port()
+    lone_kas.settings = _SETTINGS.format(port=port)
     agentk = Agentk(lone_kas, lone_kas.add_agent("main"), control_plane.agent)
     lone_kas.start()
     options = tmp_path / "agentk.yaml"
     options.write_text("modules:\n  cluster_data: {}\n")
     agentk.start("--configuration-file", str(options))
     live = Live(lone_kas, agentk, control_plane)
+    live.port = port
     control_plane.add_namespace(live.namespace)
     yield live
     control_plane.remove_namespace(live.namespace)
@@ -93,3 +112,90 @@ def test_a_cluster_and_its_last_state(live: Live) -> None:
     assert live.kas.stop()
     live.kas.start()
     assert "web" in live.get("get", "deployments", *scope)
+
+
+def config_reader(live: Live, name: str, *namespaces: str) -> str:
+    """Return the token of a user who may list Deployments in some namespaces."""
+    api = "/apis/rbac.authorization.k8s.io/v1"
+    for namespace in namespaces:
+        role = {
+            "metadata": {"name": name},
+            "rules": [
+                {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]}
+            ],
+        }
+        binding = {
+            "metadata": {"name": name},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "Role",
+                "name": name,
+            },
+            "subjects": [{"kind": "User", "name": name}],
+        }
+        path = f"{api}/namespaces/{namespace}"
+        live.cluster.call("POST", f"{path}/roles", role)
+        live.cluster.call("POST", f"{path}/rolebindings", binding)
+    file = live.kas.folder / f"{name}.token"
+    live.kas.ctl(
+        *("user", "add", name, "--agent", "main", "--as", name),
+        *("--token-file", file),
+    )
+    return file.read_text().strip()
+
+
+def ask(live: Live, path: str, token: str) -> Any:
+    """Return the answer of the query API."""
+    context = ssl.create_default_context(cafile=live.kas.authority)
+    request = urllib.request.Request(
+        f"https://localhost:{live.port}/api/v1/{path}",
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    with opener.open(request, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def test_rows_of_a_user(live: Live) -> None:
+    """What the cluster lets a user list, by the query API and by ActionCable."""
+    space = live.namespace
+    path = f"/apis/apps/v1/namespaces/{space}/deployments"
+    live.cluster.call("POST", path, deployment(space))
+    eventually(lambda: live.get("get", "deploy", "-n", space).get("web"))
+    reader = config_reader(live, "reader", space)
+    nobody = config_reader(live, "nobody")
+    query = f"objects?kind=deploy&clusters=main&namespace={space}"
+    found = eventually(lambda: ask(live, query, reader)["items"])
+    assert [one["name"] for one in found] == ["web"]
+    # The right is for one namespace, and for one kind.
+    everywhere = ask(live, "objects?kind=deploy&clusters=main", reader)["items"]
+    assert {one["namespace"] for one in everywhere} == {space}
+    assert ask(live, "objects?kind=nodes&clusters=main", reader)["items"] == []
+    assert ask(live, "problems?clusters=main", nobody)["items"] == []
+    (cluster,) = ask(live, "clusters?clusters=main", reader)["clusters"]
+    assert "summary" not in cluster
+
+    socket = CableSocket(live.port, live.kas.authority, reader)
+    other = CableSocket(live.port, live.kas.authority, nobody)
+    for one in (socket, other):
+        one.subscribe("ClusterChannel", cluster="main", view="workloads")
+    key = f"main/apps/Deployment/{space}/web/"
+    assert set(socket.rows()["snapshot"]) == {key}
+    assert other.rows()["snapshot"] == {}
+    changed = live.cluster.call("GET", f"{path}/web")
+    changed["metadata"]["labels"] = {"release": "two"}
+    began = time.monotonic()
+    live.cluster.call("PUT", f"{path}/web", changed)
+    while socket.rows().get("put", {}).get(key, {}).get("labels") is None:
+        pass
+    # Without the pauses of a busy machine it takes a tenth of that.
+    assert time.monotonic() - began < 10
+    with pytest.raises(TimeoutError):
+        other.rows(0.5)
+    live.cluster.call("DELETE", f"{path}/web")
+    while key not in socket.rows().get("delete", []):
+        pass
+    for one in (socket, other):
+        one.close()

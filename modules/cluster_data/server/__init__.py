@@ -10,5 +10,7 @@ The server half: receives rows, keeps them, and answers queries.
     rights.py          access reviews of readers, and their remembered results
     reader.py          answers to a reader, only with rows that the reader may see
     fleet.py           queries of operators and of GitLab
+    live_queries.py    queries that stay, and the changes of their results
+    channels.py        channels of ActionCable with rows
     rest.py            queries of users, with their rights
 """

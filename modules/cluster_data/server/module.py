@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 from prometheus_client import Metric
@@ -13,21 +13,26 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import implementer, provider
 
+from modules.cluster_data.server.channels import CHANNELS, RowsChannel
 from modules.cluster_data.server.fleet import FLEET, FleetQueries
+from modules.cluster_data.server.live_queries import LiveQueries
 from modules.cluster_data.server.reader import FleetReader
 from modules.cluster_data.server.receiver import RowReceiver
 from modules.cluster_data.server.rest import PREFIX, RestApi
 from modules.cluster_data.server.rights import ReaderRights
-from modules.cluster_data.server.row_store import RowStore
+from modules.cluster_data.server.row_store import Publication, RowStore
 from modules.cluster_data.wire import cluster_data_pb2
 from tunnel.api import (
+    CableStarted,
     CredentialRevoked,
+    ICable,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
 )
 from tunnel.config import Duration, field
 from tunnel.errors import CallError
+from tunnel.toolkit.for_each import for_each
 
 __all__ = ["ClusterDataServer", "ClusterDataSettings"]
 
@@ -64,7 +69,8 @@ class ClusterDataServer:
         settings: ClusterDataSettings = api.configuration
         self._retention = settings.retention
         self._store = RowStore(api.stores.folder() / FILE, api.reactor, time.time)
-        self._receiver = RowReceiver(self._store)
+        self._queries = LiveQueries(api.clock)
+        self._receiver = RowReceiver(self._store, self._touch)
         self._rights = rights = ReaderRights(api, api.clock)
         api.events.subscribe(CredentialRevoked, self._revoked)
         self._reader = FleetReader(self._store, rights, time.time)
@@ -74,6 +80,12 @@ class ClusterDataServer:
         self._sweeps.clock = api.clock
         api.calls.handle(_CLUSTER_DATA, self._receiver)
         api.calls.handle_external(FLEET, FleetQueries(self._reader))
+        self._channels = [
+            RowsChannel(name, self._reader, self._queries, ask)
+            for name, ask in CHANNELS.items()
+        ]
+        self._withdraw: list[Callable[[], object]] = []
+        api.events.subscribe(CableStarted, lambda _: self._serve())
         api.web.mount(PREFIX, RestApi(api, self._reader).app.resource())
 
     async def start(self) -> None:
@@ -82,15 +94,28 @@ class ClusterDataServer:
         self._api.metrics.register(self._metrics)
         self._counting = True
         self._sweeps.start(SWEEP)
+        self._serve()
 
     async def stop(self) -> None:
         """Close the store."""
+        for_each(self._withdraw, lambda one: one(), "withdrawing a channel")
+        self._withdraw = []
+        self._queries.end()
         if self._sweeps.running:
             self._sweeps.stop()
         if self._counting:
             self._counting = False
             self._api.metrics.unregister(self._metrics)
         await self._store.stop()
+
+    def _serve(self) -> None:
+        """Serve the channels if the module ``action_cable`` runs."""
+        cable = self._api.capabilities.get(ICable)
+        if cable is not None:
+            self._withdraw = [one.serve(cable) for one in self._channels]
+
+    def _touch(self, publication: Publication) -> None:
+        self._queries.touch(publication.agent_id, publication.agent_name)
 
     def _revoked(self, event: CredentialRevoked) -> None:
         self._rights.forget(event.credential_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -17,10 +17,17 @@ __all__ = ["RowReceiver"]
 
 
 class RowReceiver:
-    """Implementation of `ClusterData`."""
+    """
+    Implementation of `ClusterData`.
 
-    def __init__(self, store: RowStore) -> None:
+    :param changed: called after rows or the state of a cluster have changed.
+    """
+
+    def __init__(
+        self, store: RowStore, changed: Callable[[Publication], None] = lambda _: None
+    ) -> None:
         self._store = store
+        self._changed = changed
         #: Number of messages by their type.
         self.messages: Counter[str] = Counter()
         #: Number of views that were asked for again because of a difference.
@@ -52,6 +59,7 @@ class RowReceiver:
             self.publishing.discard(publication)
             # The call may have been cancelled, and the store still has to know its end.
             ended = Deferred.fromCoroutine(self._store.ended(publication))
+            ended.addCallback(lambda _: self._changed(publication))
             ended.addErrback(lambda failure: failure.trap(CallError))
 
     async def _take(
@@ -72,4 +80,5 @@ class RowReceiver:
             await self._store.snapshot(publication, change)
         else:
             await self._store.delta(publication, change)
+        self._changed(publication)
         return []

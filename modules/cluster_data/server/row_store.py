@@ -148,6 +148,9 @@ class RowStore:
             if one is not None:
                 await self._thread(one.close)
         self._writer, self._readers = None, []
+        self._writing.release()
+        for _ in range(READERS):
+            self._reading.release()
 
     # -- Writes
 

@@ -15,12 +15,18 @@ from kas.ctl.manifest import template
 from kas.identity.store import digest
 from kas.state import pki, running
 from kas.state.directory import StateDirectory
+from modules.cluster_data.agent.module import VIEWS
+from modules.cluster_data.agent.views.view import ObjectKind
 from tests.kas.ctl.kasctl import Kasctl
 from tunnel.program.opened import Opened
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "kustomize" / "agentk"
 OVERLAY = DEPLOY / "overlays" / "cluster-wide"
 COMMAND = ("agent", "manifest", "prod", "--image", "registry/txkas:1")
+
+
+#: The kinds that agentk watches for live data.
+KINDS = {kind for view in VIEWS for kind in view.kinds}
 
 
 def by_kind(text: str) -> dict[str, Any]:
@@ -125,6 +131,33 @@ def test_modules(kasctl: Kasctl) -> None:
     assert "--module" in kasctl.fails(*again, "--module", "A b", code=2)
     mistyped = kasctl.fails(*again, "--module", "gitop", code=2)
     assert "did you mean gitops?" in mistyped
+
+
+def test_live_data(kasctl: Kasctl) -> None:
+    """agentk may watch the kinds of live data, nodes included, and change nothing."""
+    done = kasctl.run(*COMMAND, *ADDRESS, "--module", "cluster_data")
+    made = list(yaml.safe_load_all(done.stdout))
+    found = {
+        one["kind"]: one
+        for one in made
+        if one["metadata"]["name"] == "txkas-agentk-cluster-data"
+    }
+    rules = found["ClusterRole"]["rules"]
+    watched = {
+        ObjectKind(group, kind.version, kind.kind)
+        for kind in KINDS
+        for rule in rules
+        for group in rule["apiGroups"]
+        if group == kind.group and f"{kind.kind.lower()}s" in rule["resources"]
+    }
+    assert watched == set(KINDS)
+    assert {verb for rule in rules for verb in rule["verbs"]} == {
+        "get",
+        "list",
+        "watch",
+    }
+    (subject,) = found["ClusterRoleBinding"]["subjects"]
+    assert subject["name"] == "agentk"
 
 
 def test_without_a_private_authority(kasctl: Kasctl) -> None:

@@ -1,0 +1,253 @@
+"""
+Channels of ActionCable with the rows of clusters.
+
+A message has the epoch ``e`` and the sequence number ``s`` of the result, and either
+all rows in ``snapshot``, or ``put`` and ``delete``.  Rows have keys, and the key
+``cluster/<name>`` has the state of a cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+from zope.interface import implementer
+
+from modules.cluster_data.server.live_queries import LiveQueries, LiveQuery
+from modules.cluster_data.server.queries import MAX_LIMIT, RowQuery
+from modules.cluster_data.server.reader import ClusterAnswer, FleetReader
+from modules.cluster_data.server.rest import MAX_CLUSTERS
+from tunnel.api import Access, ICable, ICableSubscription, IChannel
+from tunnel.errors import CallError, Status
+
+__all__ = ["CHANNELS", "RowsChannel"]
+
+#: Maximum number of characters of a parameter.
+MAX_PARAMETER = 1000
+
+
+@attrs.frozen
+class _Question:
+    """
+    What a subscription asks.
+
+    :ivar query: None for the clusters and their numbers of objects.
+    """
+
+    clusters: tuple[str, ...]
+    query: RowQuery | None
+
+
+def _texts(params: Mapping[str, Any], *names: str) -> dict[str, str]:
+    """Return parameters that are texts; a missing one is empty."""
+    found = {name: params.get(name, "") for name in names}
+    for name, value in found.items():
+        if not isinstance(value, str) or len(value) > MAX_PARAMETER:
+            raise CallError(
+                Status.INVALID_ARGUMENT,
+                f"{name} must be a text of at most {MAX_PARAMETER} characters",
+            )
+    return found
+
+
+def _clusters(params: Mapping[str, Any]) -> tuple[str, ...]:
+    found = params.get("clusters")
+    if (
+        not isinstance(found, list)
+        or not 1 <= len(found) <= MAX_CLUSTERS
+        or not all(isinstance(one, str) and one for one in found)
+    ):
+        raise CallError(
+            Status.INVALID_ARGUMENT, f"clusters must name 1 to {MAX_CLUSTERS} clusters"
+        )
+    return tuple(sorted(set(found)))
+
+
+def _fleet(params: Mapping[str, Any]) -> _Question:
+    return _Question(_clusters(params), None)
+
+
+def _cluster(params: Mapping[str, Any]) -> _Question:
+    found = _texts(params, "cluster", "view")
+    if not found["cluster"]:
+        raise CallError(Status.INVALID_ARGUMENT, "cluster must name a cluster")
+    query = RowQuery(view=found["view"] or "workloads", limit=MAX_LIMIT)
+    return _Question((found["cluster"],), query)
+
+
+def _objects(params: Mapping[str, Any]) -> _Question:
+    found = _texts(params, "kind", "namespace", "name", "labelSelector", "image")
+    query = RowQuery(
+        view="",
+        kind=found["kind"],
+        namespace=found["namespace"],
+        name=found["name"],
+        label_selector=found["labelSelector"],
+        image=found["image"],
+        limit=MAX_LIMIT,
+    )
+    return _Question(_clusters(params), query)
+
+
+def _events(params: Mapping[str, Any]) -> _Question:
+    found = _texts(params, "namespace")
+    query = RowQuery(view="events", namespace=found["namespace"], limit=MAX_LIMIT)
+    return _Question(_clusters(params), query)
+
+
+#: The channels, by name.
+CHANNELS: Mapping[str, Callable[[Mapping[str, Any]], _Question]] = {
+    "FleetChannel": _fleet,
+    "ClusterChannel": _cluster,
+    "ObjectsChannel": _objects,
+    "EventsChannel": _events,
+}
+
+
+@attrs.frozen(eq=False)
+class _Listener:
+    """A subscription that follows a query."""
+
+    subscription: ICableSubscription
+
+    def changed(
+        self, query: LiveQuery, put: Mapping[str, Any], deleted: list[str]
+    ) -> None:
+        """See `QueryListener`."""
+        self.subscription.send(
+            {"e": query.epoch, "s": query.sequence, "put": put, "delete": deleted}
+        )
+
+    def failed(self, error: CallError) -> None:
+        """See `QueryListener`."""
+        self.subscription.reject()
+
+
+@implementer(IChannel)
+class RowsChannel:
+    """
+    A channel with rows of clusters.
+
+    :param ask: reads the question from the parameters of a subscription.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reader: FleetReader,
+        queries: LiveQueries,
+        ask: Callable[[Mapping[str, Any]], _Question],
+    ) -> None:
+        self.name = name
+        self._reader = reader
+        self._queries = queries
+        self._ask = ask
+        self._followed: dict[ICableSubscription, tuple[LiveQuery, _Listener]] = {}
+
+    def serve(self, cable: ICable) -> Callable[[], None]:
+        """Let clients subscribe; return a function that ends that."""
+        withdraw: Callable[[], None] = cable.serve(self.name, self)
+        return withdraw
+
+    async def subscribe(self, subscription: ICableSubscription) -> None:
+        """See `IChannel`."""
+        question = self._ask(subscription.params)
+        access = await self._authorized(question, subscription)
+        # A caller has one connection, so the query ends with it at the latest.
+        key = (access.owner, (subscription.caller, self.name, _text(question)))
+        listener = _Listener(subscription)
+        query = await self._queries.follow(
+            key,
+            frozenset(question.clusters),
+            lambda: self._answer(question, subscription),
+            listener,
+        )
+        self._followed[subscription] = (query, listener)
+
+    async def _authorized(
+        self, question: _Question, subscription: ICableSubscription
+    ) -> Access:
+        """Return the rights at the first cluster that the client has access to."""
+        refusal: CallError | None = None
+        for name in question.clusters:
+            try:
+                access: Access = await subscription.caller.authorize(name)
+            except CallError as error:
+                refusal = refusal or error
+            else:
+                return access
+        assert refusal is not None
+        raise refusal
+
+    def send_snapshot(self, subscription: ICableSubscription) -> None:
+        """See `IChannel`."""
+        query, _ = self._followed[subscription]
+        subscription.send(
+            {"e": query.epoch, "s": query.sequence, "snapshot": query.rows}
+        )
+
+    def resume(self, subscription: ICableSubscription, data: Mapping[str, Any]) -> None:
+        """See `IChannel`."""
+        query, listener = self._followed[subscription]
+        if (data.get("e"), data.get("s")) == (query.epoch, query.sequence):
+            listener.changed(query, {}, [])
+        else:
+            self.send_snapshot(subscription)
+
+    def perform(
+        self, subscription: ICableSubscription, action: str, data: Mapping[str, Any]
+    ) -> None:
+        """See `IChannel`; the channel has no actions."""
+        raise CallError(Status.UNIMPLEMENTED, f"{self.name} has no action {action!r}")
+
+    def unsubscribe(self, subscription: ICableSubscription) -> None:
+        """See `IChannel`."""
+        followed = self._followed.pop(subscription, None)
+        if followed is not None:
+            query, listener = followed
+            query.leave(listener)
+
+    async def _answer(
+        self, question: _Question, subscription: ICableSubscription
+    ) -> Mapping[str, Any]:
+        """Return the rows that the client may see now, by key."""
+        names, access_of = question.clusters, subscription.caller.authorize
+        if question.query is None:
+            clusters, _ = await self._reader.clusters(names, access_of)
+            return dict(_of_cluster(one) for one in clusters)
+        found = await self._reader.rows(question.query, names, access_of)
+        rows: dict[str, Any] = dict(_of_cluster(one) for one in found.incomplete)
+        for row in found.rows:
+            key = "/".join(
+                (row.agent_name, row.group, row.kind, row.namespace, row.name, row.part)
+            )
+            rows[key] = {
+                "cluster": row.agent_name,
+                "group": row.group,
+                "kind": row.kind,
+                "namespace": row.namespace,
+                "name": row.name,
+                **json.loads(row.columns),
+            }
+        if found.next_page:
+            rows["more"] = True
+        return rows
+
+
+def _of_cluster(one: ClusterAnswer) -> tuple[str, dict[str, Any]]:
+    """Return the key and the state of a cluster, without an age that always grows."""
+    state: dict[str, Any] = {"state": one.state}
+    if one.state != "live":
+        state["lastSeen"] = one.cluster.last_seen
+    if one.summary:
+        state["summary"] = {
+            row.resource: json.loads(row.columns) for row in one.summary
+        }
+    return f"cluster/{one.cluster.agent_name}", state
+
+
+def _text(question: _Question) -> str:
+    query = None if question.query is None else attrs.astuple(question.query)
+    return json.dumps([question.clusters, query])

@@ -1,0 +1,232 @@
+"""
+Queries that stay: their results, and each change of them, for any number of listeners.
+
+A change of an agent's rows makes the queries about this agent run again, after a short
+pause, and a listener gets the difference.  Every result has passed the rights of the
+reader, so a change of rights is a change of the result, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Any, Protocol
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from tunnel.errors import CallError, Status
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.timers import call_by, cancel_call
+
+__all__ = [
+    "MAX_QUERIES",
+    "MAX_QUERIES_EACH",
+    "PAUSE",
+    "REFRESH",
+    "LiveQueries",
+    "LiveQuery",
+    "QueryListener",
+]
+
+#: Minimum number of seconds between two runs of a query.
+PAUSE = 0.1
+
+#: Seconds after which a query runs again without a change: rights and ages change, too,
+#: and another worker may have received rows.
+REFRESH = 5.0
+
+#: Maximum number of queries of all users, and of one user: each keeps its result.
+MAX_QUERIES, MAX_QUERIES_EACH = 1000, 50
+
+#: Result of a query: rows by key.
+Result = Mapping[str, Any]
+
+
+class QueryListener(Protocol):
+    """Interface of an object that follows a query."""
+
+    def changed(
+        self, query: LiveQuery, put: Mapping[str, Any], deleted: list[str]
+    ) -> None:
+        """Handle new and changed rows, and the keys of deleted rows."""
+
+    def failed(self, error: CallError) -> None:
+        """Handle the end: the query cannot be answered any more."""
+
+
+@attrs.define(eq=False)
+class LiveQuery:
+    """
+    One query with its last result.
+
+    :ivar agents: names and ids of the agents that the query is about.
+    :ivar epoch: random; identifies the sequence of results.
+    :ivar sequence: number of the last result.
+    :ivar rows: the last result.
+    """
+
+    _log = Logger()
+
+    owner: str
+    agents: frozenset[str]
+    _run: Callable[[], Awaitable[Result]]
+    _clock: IReactorTime
+    _ended: Callable[[], None]
+    epoch: str = attrs.field(factory=lambda: os.urandom(8).hex())
+    sequence: int = 0
+    rows: Result = attrs.field(factory=dict)
+    listeners: dict[QueryListener, None] = attrs.field(factory=dict)
+    _waiters: list[Deferred[None]] = attrs.field(factory=list)
+    _running: Deferred[Any] | None = None
+    _next: IDelayedCall | None = None
+    _is_running: bool = False
+    _is_stale: bool = False
+
+    async def begin(self) -> None:
+        """Wait for the first result."""
+        if self.sequence:
+            return
+        if not self._is_running:
+            self._start()
+        waiter: Deferred[None] = Deferred()
+        self._waiters.append(waiter)
+        await waiter
+
+    def touch(self) -> None:
+        """Run again soon, because rows have changed."""
+        if self._is_running:
+            self._is_stale = True
+        else:
+            self._run_by(PAUSE)
+
+    def leave(self, listener: QueryListener) -> None:
+        """Stop notifying *listener*; end after the last one has left."""
+        self.listeners.pop(listener, None)
+        if not self.listeners:
+            self.end()
+
+    def end(self) -> None:
+        """Stop running."""
+        cancel_call(self._next)
+        if self._running is not None:
+            self._running.cancel()
+        self._ended()
+
+    def _run_by(self, seconds: float) -> None:
+        when = self._clock.seconds() + seconds
+        self._next = call_by(when, self._next, self._start, self._clock)
+
+    def _start(self) -> None:
+        self._is_stale, self._is_running = False, True
+        self._running = Deferred.fromCoroutine(self._update())
+        self._running.addErrback(self._failed)
+
+    async def _update(self) -> None:
+        try:
+            result = await self._run()
+        finally:
+            self._is_running = False
+        self._run_by(PAUSE if self._is_stale else REFRESH)
+        put = {key: row for key, row in result.items() if self.rows.get(key) != row}
+        deleted = [key for key in self.rows if key not in result]
+        self.rows = result
+        is_first = not self.sequence
+        if put or deleted or is_first:
+            self.sequence += 1
+        waiters, self._waiters = self._waiters, []
+        for one in waiters:
+            one.callback(None)
+        if not is_first and (put or deleted):
+            for_each(
+                tuple(self.listeners),
+                lambda one: one.changed(self, put, deleted),
+                "notifying a listener of rows",
+            )
+
+    def _failed(self, failure: Any) -> None:
+        if failure.check(CancelledError):
+            return
+        if not failure.check(CallError):
+            self._log.failure("a live query failed", failure)
+            error = CallError(Status.INTERNAL, "kas: an internal error")
+        else:
+            error = failure.value
+        if self.sequence and error.status in _PASSING:
+            self._run_by(REFRESH)
+            return
+        waiters, self._waiters = self._waiters, []
+        for one in waiters:
+            one.errback(error)
+        listeners, self.listeners = tuple(self.listeners), {}
+        self.end()
+        for_each(listeners, lambda one: one.failed(error), "ending a live query")
+
+
+#: Errors after which a query runs again.
+_PASSING = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
+
+
+class LiveQueries:
+    """All live queries of one kas."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._queries: dict[Hashable, LiveQuery] = {}
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self._queries)
+
+    async def follow(
+        self,
+        key: tuple[str, Hashable],
+        agents: frozenset[str],
+        run: Callable[[], Awaitable[Result]],
+        listener: QueryListener,
+    ) -> LiveQuery:
+        """
+        Let *listener* follow a query, and return the query with its first result.
+
+        :param key: the user and the question; equal questions of one user share a
+            query.
+        :param run: answers the question.
+        :raises CallError: RESOURCE_EXHAUSTED beyond the limits, or the error of *run*.
+        """
+        query = self._queries.get(key)
+        if query is None:
+            owner = key[0]
+            mine = sum(one.owner == owner for one in self._queries.values())
+            if mine >= MAX_QUERIES_EACH or len(self._queries) >= MAX_QUERIES:
+                raise CallError(
+                    Status.RESOURCE_EXHAUSTED,
+                    f"a user may follow {MAX_QUERIES_EACH} queries, and all users "
+                    f"{MAX_QUERIES}",
+                )
+            query = LiveQuery(
+                owner, agents, run, self._clock, lambda: self._forget(key)
+            )
+            self._queries[key] = query
+        query.listeners[listener] = None
+        try:
+            await query.begin()
+        except BaseException:
+            query.leave(listener)
+            raise
+        return query
+
+    def _forget(self, key: Hashable) -> None:
+        self._queries.pop(key, None)
+
+    def touch(self, agent_id: str, agent_name: str) -> None:
+        """Run the queries about an agent again soon."""
+        for query in tuple(self._queries.values()):
+            if agent_id in query.agents or agent_name in query.agents:
+                query.touch()
+
+    def end(self) -> None:
+        """End all queries."""
+        for query in tuple(self._queries.values()):
+            query.end()

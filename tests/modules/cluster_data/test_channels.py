@@ -1,0 +1,249 @@
+"""Channels with the rows of clusters, for clients with rights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from modules.cluster_data.server import live_queries as live_queries_module
+from modules.cluster_data.server import rights as rights_module
+from modules.cluster_data.server.channels import RowsChannel
+from modules.cluster_data.server.live_queries import PAUSE, REFRESH
+from tests.modules.cluster_data.pair import deployment, node
+from tests.modules.cluster_data.test_rest import ALICE, BOB, RestStand
+from tunnel.errors import CallError, Status
+from tunnel.testing import FakeCableSubscription
+
+WEB = "agent-1/apps/Deployment/shop/web/"
+
+
+class ChannelStand(RestStand):
+    """A pair with clients of channels."""
+
+    def channel(self, name: str) -> RowsChannel:
+        found: RowsChannel = next(
+            one for one in self.server._channels if one.name == name
+        )
+        return found
+
+    def subscribe(
+        self, name: str, user: Any = ALICE, **params: Any
+    ) -> FakeCableSubscription:
+        """Subscribe, and send the first snapshot."""
+        accesses = {"1": user, "agent-1": user}
+        made = FakeCableSubscription(name, params, accesses)
+        self.pair.run(self.channel(name).subscribe(made))
+        self.channel(name).send_snapshot(made)
+        return made
+
+    def refused(self, name: str, **params: Any) -> CallError:
+        with pytest.raises(CallError) as caught:
+            self.subscribe(name, **params)
+        return caught.value
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Iterator[ChannelStand]:
+    stand = ChannelStand(tmp_path)
+    stand.add(deployment("web", ready=0), node("a"))
+    stand.lead()
+    stand.advance(3)
+    stand.allowed = {("alice", "apps/deployments"), ("alice", "/nodes")}
+    yield stand
+    stand.close()
+
+
+def test_a_snapshot_and_changes(stand: ChannelStand) -> None:
+    made = stand.subscribe("ClusterChannel", cluster="agent-1")
+    ((first, _),) = made.sent
+    assert first["snapshot"][WEB]["ready"] == 0
+    made.sent.clear()
+    stand.add(deployment("web"), deployment("api"))
+    stand.advance(2)
+    put = [message["put"] for message, _ in made.sent]
+    rows = {key: row for one in put for key, row in one.items()}
+    assert rows[WEB]["ready"] == 1
+    assert {message["e"] for message, _ in made.sent} == {first["e"]}
+    numbers = [message["s"] for message, _ in made.sent]
+    assert numbers == list(range(first["s"] + 1, first["s"] + 1 + len(numbers)))
+    made.sent.clear()
+    stand.objects.remove("apps/v1", "Deployment", "web", "shop")
+    stand.advance(2)
+    ((last, _),) = made.sent
+    assert (last["put"], last["delete"]) == ({}, [WEB])
+
+
+def test_nothing_is_sent_without_a_change(stand: ChannelStand) -> None:
+    made = stand.subscribe("ClusterChannel", cluster="agent-1")
+    made.sent.clear()
+    stand.advance(3 * REFRESH)
+    assert made.sent == []
+
+
+def test_each_client_has_own_rights(stand: ChannelStand) -> None:
+    """Also if these change while the client is subscribed."""
+    bob = stand.subscribe("ClusterChannel", BOB, cluster="agent-1")
+    ((first, _),) = bob.sent
+    assert WEB not in first["snapshot"]
+    alice = stand.subscribe("ClusterChannel", cluster="agent-1")
+    alice.sent.clear()
+    stand.allowed = {("bob", "apps/deployments")}
+    stand.advance(rights_module.ALLOWED_SECONDS + 2 * REFRESH)
+    assert WEB in bob.sent[-1][0]["put"]
+    assert alice.sent[-1][0]["delete"] == [WEB]
+
+
+def test_the_fleet(stand: ChannelStand) -> None:
+    made = stand.subscribe("FleetChannel", clusters=["agent-1"])
+    ((first, _),) = made.sent
+    state = first["snapshot"]["cluster/agent-1"]
+    assert state["state"] == "live"
+    assert state["summary"]["nodes"]["total"] == 1
+    made.sent.clear()
+    stand.add(node("b"))
+    stand.advance(2)
+    counts = made.sent[-1][0]["put"]["cluster/agent-1"]["summary"]["nodes"]
+    assert counts["total"] == 2
+    stand.follow()
+    assert made.sent[-1][0]["put"]["cluster/agent-1"]["state"] == "offline"
+
+
+def test_objects_and_events(stand: ChannelStand) -> None:
+    made = stand.subscribe(
+        "ObjectsChannel", clusters=["agent-1"], kind="deploy", labelSelector="app=web"
+    )
+    ((first, _),) = made.sent
+    assert set(first["snapshot"]) == {WEB}
+    made = stand.subscribe("EventsChannel", clusters=["agent-1"], namespace="shop")
+    ((first, _),) = made.sent
+    assert first["snapshot"] == {}
+
+
+def test_resume(stand: ChannelStand) -> None:
+    made = stand.subscribe("ClusterChannel", cluster="agent-1")
+    ((first, _),) = made.sent
+    channel = stand.channel("ClusterChannel")
+    channel.resume(made, {"e": first["e"], "s": first["s"]})
+    assert made.sent[-1][0] == {
+        "e": first["e"],
+        "s": first["s"],
+        "put": {},
+        "delete": [],
+    }
+    channel.resume(made, {"e": "another", "s": first["s"]})
+    assert "snapshot" in made.sent[-1][0]
+
+
+def test_subscriptions_of_one_client_share_a_query(stand: ChannelStand) -> None:
+    made = stand.subscribe("ClusterChannel", cluster="agent-1")
+    second = FakeCableSubscription("ClusterChannel", made.params)
+    second.caller = made.caller
+    channel = stand.channel("ClusterChannel")
+    stand.pair.run(channel.subscribe(second))
+    queries = stand.server._queries
+    assert len(queries) == 1
+    # One that leaves does not end the other.
+    channel.unsubscribe(made)
+    made.sent.clear()
+    stand.add(deployment("web"))
+    stand.advance(2)
+    assert WEB in second.sent[-1][0]["put"]
+    assert made.sent == []
+    channel.unsubscribe(second)
+    assert len(queries) == 0
+    assert not [
+        call for call in stand.clock.getDelayedCalls() if "LiveQuery" in str(call)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("ClusterChannel", {}),
+        ("ClusterChannel", {"cluster": "agent-1", "view": "nothing"}),
+        ("ClusterChannel", {"cluster": "agent-1", "view": 5}),
+        ("FleetChannel", {}),
+        ("FleetChannel", {"clusters": "agent-1"}),
+        ("FleetChannel", {"clusters": [5]}),
+        ("FleetChannel", {"clusters": ["x"] * 51}),
+        ("ObjectsChannel", {"clusters": ["agent-1"]}),
+        ("ObjectsChannel", {"clusters": ["agent-1"], "kind": "deploy", "image": []}),
+        (
+            "ObjectsChannel",
+            {"clusters": ["agent-1"], "kind": "deploy", "labelSelector": "="},
+        ),
+        ("EventsChannel", {"clusters": ["agent-1"], "namespace": "x" * 2000}),
+    ],
+)
+def test_invalid_parameters(
+    stand: ChannelStand, name: str, params: dict[str, Any]
+) -> None:
+    assert stand.refused(name, **params).status is Status.INVALID_ARGUMENT
+    assert len(stand.server._queries) == 0
+
+
+def test_a_cluster_without_access(stand: ChannelStand) -> None:
+    error = stand.refused("ClusterChannel", cluster="another")
+    assert error.status is Status.PERMISSION_DENIED
+    # One with access suffices, and the other has no rows.
+    made = stand.subscribe("FleetChannel", clusters=["agent-1", "another"])
+    ((first, _),) = made.sent
+    assert first["snapshot"]["cluster/another"]["state"] == "never"
+
+
+def test_limits(stand: ChannelStand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_queries_module, "MAX_QUERIES_EACH", 2)
+    for view in ("workloads", "nodes"):
+        stand.subscribe("ClusterChannel", cluster="agent-1", view=view)
+    error = stand.refused("ClusterChannel", cluster="agent-1", view="problems")
+    assert error.status is Status.RESOURCE_EXHAUSTED
+    # Another user has own ones.
+    stand.subscribe("ClusterChannel", BOB, cluster="agent-1")
+    monkeypatch.setattr(live_queries_module, "MAX_QUERIES", 3)
+    error = stand.refused("ClusterChannel", user=BOB, cluster="agent-1", view="nodes")
+    assert error.status is Status.RESOURCE_EXHAUSTED
+
+
+def test_a_store_that_fails_for_a_moment(stand: ChannelStand) -> None:
+    """The query runs again, and the client notices nothing."""
+    made = stand.subscribe("ClusterChannel", cluster="agent-1")
+    made.sent.clear()
+    stand.add(deployment("web"))
+    stand.fail_write()
+    stand.advance(REFRESH + 10)
+    assert made.sent[-1][0]["put"][WEB]["ready"] == 1
+    assert not made.closed
+
+
+def test_a_query_that_is_slow(stand: ChannelStand) -> None:
+    """Changes in the meantime make it run once more, and not at the same time."""
+    made = stand.subscribe("ClusterChannel", cluster="agent-1")
+    (query,) = stand.server._queries._queries.values()
+    waiting: list[Deferred[Any]] = []
+
+    def slow() -> Deferred[Any]:
+        waiting.append(Deferred())
+        return waiting[-1]
+
+    query._run = slow
+    query.touch()
+    stand.clock.advance(PAUSE)
+    assert len(waiting) == 1
+    query.touch()
+    query.touch()
+    stand.clock.advance(2 * PAUSE)
+    assert len(waiting) == 1
+    waiting[0].callback({"a": 1})
+    stand.clock.advance(PAUSE)
+    assert len(waiting) == 2
+    assert made.sent[-1][0]["put"] == {"a": 1}
+
+
+def test_the_module_stops(stand: ChannelStand) -> None:
+    stand.subscribe("ClusterChannel", cluster="agent-1")
+    stand.pair.run(stand.server.stop())
+    assert len(stand.server._queries) == 0
