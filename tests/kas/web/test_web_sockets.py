@@ -278,6 +278,17 @@ def test_memory(listener: Listener) -> None:
     memory = listener.factory.site.bounds.memory
     memory.each = 100
     client = opened(listener)
+    # Neither an accepted nor a refused request keeps any.
+    refused = SocketClient(listener)
+    refused.head.headers["Transfer-Encoding"] = "chunked"
+    refused.core.send_request(refused.head)
+    refused.flush()
+    refused.raw(b"64\r\n" + b"x" * 100)
+    assert memory.bytes == 100
+    refused.raw(b"\r\n0\r\n\r\n")
+    assert refused.transport.value().startswith(b"HTTP/1.1 400 ")
+    refused.lose()
+    assert memory.bytes == 0
     client.core.send_text(b"x" * 500, fin=False)
     client.flush()
     assert 500 <= memory.bytes <= 520
