@@ -27,6 +27,9 @@ BEAT = 10.0
 #: Number of beats between two that contain the sums of the views.
 SUM_EVERY = 30
 
+#: Minimum number of seconds between two messages about a view that somebody follows.
+FOLLOWED_PAUSE = 0.1
+
 #: Maximum number of bytes of the rows of one message.
 PART_SIZE = 256 * 1024
 
@@ -83,6 +86,7 @@ class TablePublisher:
         self._clock = clock
         self._random = random
         self._complaint = ""
+        self._followed: frozenset[str] = frozenset()
         self._sent: dict[str, _Sent] = {}
         self._beat_at = 0.0
         self._beats = 0
@@ -136,7 +140,7 @@ class TablePublisher:
             finally:
                 reading.cancel()
         finally:
-            self._sent = {}
+            self._sent, self._followed = {}, frozenset()
             cancel_call(self._wake_call)
             call.cancel()
 
@@ -158,6 +162,12 @@ class TablePublisher:
                 if view in self._sent:
                     self._sent[view].sequence = None
                     self._wake()
+            elif message.HasField("followed"):
+                self._followed = frozenset(message.followed.views)
+                for view, sent in self._sent.items():
+                    soon = self._clock.seconds() + self._pause(view)
+                    sent.not_before = min(sent.not_before, soon)
+                self._wake()
         raise CallError(Status.UNAVAILABLE, "kas ended the call")
 
     async def _send(self, call: IClientCall, reading: Deferred[None]) -> None:
@@ -174,13 +184,15 @@ class TablePublisher:
             for name, sent in self._sent.items():
                 if self._is_behind(name) and now >= sent.not_before:
                     await self._send_view(call, self._tables[name], sent)
-                    sent.not_before = self._clock.seconds() + self._pauses.get(
-                        name, 1.0
-                    )
+                    sent.not_before = self._clock.seconds() + self._pause(name)
             if self._clock.seconds() >= self._beat_at:
                 await self._send_beat(call)
             await self._wait()
         ended[0].raiseException()
+
+    def _pause(self, name: str) -> float:
+        pause = self._pauses.get(name, 1.0)
+        return min(pause, FOLLOWED_PAUSE) if name in self._followed else pause
 
     def _is_behind(self, name: str) -> bool:
         sequence = self._sent[name].sequence

@@ -16,7 +16,7 @@ import attrs
 from zope.interface import implementer
 
 from modules.cluster_data.server.live_queries import LiveQueries, LiveQuery
-from modules.cluster_data.server.queries import MAX_LIMIT, RowQuery
+from modules.cluster_data.server.queries import MAX_LIMIT, VIEWS_OF_KINDS, RowQuery
 from modules.cluster_data.server.reader import ClusterAnswer, FleetReader
 from modules.cluster_data.server.rest import MAX_CLUSTERS
 from tunnel.api import Access, ICable, ICableSubscription, IChannel
@@ -38,6 +38,13 @@ class _Question:
 
     clusters: tuple[str, ...]
     query: RowQuery | None
+
+    @property
+    def views(self) -> frozenset[str]:
+        """Return the views with the rows of the answer."""
+        if self.query is None:
+            return frozenset(["summary"])
+        return frozenset([self.query.view] if self.query.view else VIEWS_OF_KINDS)
 
 
 def _texts(params: Mapping[str, Any], *names: str) -> dict[str, str]:
@@ -161,6 +168,7 @@ class RowsChannel:
         query = await self._queries.follow(
             key,
             frozenset(question.clusters),
+            question.views,
             lambda: self._answer(question, subscription),
             listener,
         )

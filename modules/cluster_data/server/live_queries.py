@@ -63,6 +63,7 @@ class LiveQuery:
     One query with its last result.
 
     :ivar agents: names and ids of the agents that the query is about.
+    :ivar views: the views with its rows.
     :ivar epoch: random; identifies the sequence of results.
     :ivar sequence: number of the last result.
     :ivar rows: the last result.
@@ -72,6 +73,7 @@ class LiveQuery:
 
     owner: str
     agents: frozenset[str]
+    views: frozenset[str]
     _run: Callable[[], Awaitable[Result]]
     _clock: IReactorTime
     _ended: Callable[[], None]
@@ -184,6 +186,7 @@ class LiveQueries:
         self,
         key: tuple[str, Hashable],
         agents: frozenset[str],
+        views: frozenset[str],
         run: Callable[[], Awaitable[Result]],
         listener: QueryListener,
     ) -> LiveQuery:
@@ -206,7 +209,7 @@ class LiveQueries:
                     f"{MAX_QUERIES}",
                 )
             query = LiveQuery(
-                owner, agents, run, self._clock, lambda: self._forget(key)
+                owner, agents, views, run, self._clock, lambda: self._forget(key)
             )
             self._queries[key] = query
         query.listeners[listener] = None
@@ -219,6 +222,15 @@ class LiveQueries:
 
     def _forget(self, key: Hashable) -> None:
         self._queries.pop(key, None)
+
+    def views(self, agent_id: str, agent_name: str) -> frozenset[str]:
+        """Return the views of an agent that somebody follows."""
+        found = [
+            one.views
+            for one in self._queries.values()
+            if agent_id in one.agents or agent_name in one.agents
+        ]
+        return frozenset().union(*found)
 
     def touch(self, agent_id: str, agent_name: str) -> None:
         """Run the queries about an agent again soon."""

@@ -70,7 +70,11 @@ class ClusterDataServer:
         self._retention = settings.retention
         self._store = RowStore(api.stores.folder() / FILE, api.reactor, time.time)
         self._queries = LiveQueries(api.clock)
-        self._receiver = RowReceiver(self._store, self._touch)
+        self._receiver = RowReceiver(
+            self._store,
+            self._touch,
+            lambda one: self._queries.views(one.agent_id, one.agent_name),
+        )
         self._rights = rights = ReaderRights(api, api.clock)
         api.events.subscribe(CredentialRevoked, self._revoked)
         self._reader = FleetReader(self._store, rights, time.time)

@@ -18,6 +18,7 @@ from tunnel.errors import CallError, Status
 __all__ = [
     "DEFAULT_LIMIT",
     "MAX_LIMIT",
+    "VIEWS_OF_KINDS",
     "FoundRow",
     "KnownCluster",
     "ListScope",
@@ -48,7 +49,7 @@ _SHORT = {
 }
 
 #: The views with one row for each object of their kinds.
-_VIEWS_OF_KINDS = ("workloads", "nodes", "events")
+VIEWS_OF_KINDS = ("workloads", "nodes", "events")
 
 _ORDER = "agent_id, api_group, kind, namespace, name, part"
 
@@ -135,7 +136,7 @@ class RowQuery:
     def where(self) -> tuple[str, list[Any]]:
         """Return the condition of SQLite, and its parameters."""
         terms = ["staged = 0", "view IN (SELECT value FROM json_each(?))"]
-        values: list[Any] = [json.dumps([self.view] if self.view else _VIEWS_OF_KINDS)]
+        values: list[Any] = [json.dumps([self.view] if self.view else VIEWS_OF_KINDS)]
         if self.agents is not None:
             terms.append("agent_id IN (SELECT value FROM json_each(?))")
             values.append(json.dumps(sorted(self.agents)))

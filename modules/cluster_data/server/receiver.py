@@ -21,13 +21,18 @@ class RowReceiver:
     Implementation of `ClusterData`.
 
     :param changed: called after rows or the state of a cluster have changed.
+    :param followed: returns the views of an agent that somebody follows now.
     """
 
     def __init__(
-        self, store: RowStore, changed: Callable[[Publication], None] = lambda _: None
+        self,
+        store: RowStore,
+        changed: Callable[[Publication], None],
+        followed: Callable[[Publication], frozenset[str]],
     ) -> None:
         self._store = store
         self._changed = changed
+        self._followed = followed
         #: Number of messages by their type.
         self.messages: Counter[str] = Counter()
         #: Number of views that were asked for again because of a difference.
@@ -50,7 +55,13 @@ class RowReceiver:
         try:
             welcome = wire.Welcome(sequences=sequences, views=VIEWS)
             yield wire.ServerMessage(welcome=welcome)
+            told: frozenset[str] = frozenset()
             async for message in requests:
+                followed = self._followed(publication)
+                if followed != told:
+                    told = followed
+                    said = wire.Followed(views=sorted(followed))
+                    yield wire.ServerMessage(followed=said)
                 for view in await self._take(publication, message):
                     self.repeated += 1
                     wanted = wire.SnapshotWanted(view=view)

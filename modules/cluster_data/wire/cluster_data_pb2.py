@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,modules/cluster_data/wire/cluster_data.proto\x12\x15txkas.cluster_data.v1\"\xd9\x01\n\x0c\x41gentMessage\x12-\n\x05hello\x18\x01 \x01(\x0b\x32\x1c.txkas.cluster_data.v1.HelloH\x00\x12\x33\n\x08snapshot\x18\x02 \x01(\x0b\x32\x1f.txkas.cluster_data.v1.SnapshotH\x00\x12-\n\x05\x64\x65lta\x18\x03 \x01(\x0b\x32\x1c.txkas.cluster_data.v1.DeltaH\x00\x12+\n\x04\x62\x65\x61t\x18\x04 \x01(\x0b\x32\x1b.txkas.cluster_data.v1.BeatH\x00\x42\t\n\x07message\":\n\x05Hello\x12\r\n\x05\x65poch\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63luster_uid\x18\x02 \x01(\t\x12\r\n\x05views\x18\x03 \x03(\t\"q\n\x08Snapshot\x12\x0c\n\x04view\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\r\n\x05\x66irst\x18\x03 \x01(\x08\x12\x0c\n\x04last\x18\x04 \x01(\x08\x12(\n\x04rows\x18\x05 \x03(\x0b\x32\x1a.txkas.cluster_data.v1.Row\"\x80\x01\n\x05\x44\x65lta\x12\x0c\n\x04view\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\'\n\x03put\x18\x03 \x03(\x0b\x32\x1a.txkas.cluster_data.v1.Row\x12.\n\x07\x64\x65leted\x18\x04 \x03(\x0b\x32\x1d.txkas.cluster_data.v1.RowKey\"\x88\x01\n\x04\x42\x65\x61t\x12\x33\n\x04sums\x18\x01 \x03(\x0b\x32%.txkas.cluster_data.v1.Beat.SumsEntry\x1aK\n\tSumsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.txkas.cluster_data.v1.ViewSum:\x02\x38\x01\"(\n\x07ViewSum\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0b\n\x03sum\x18\x02 \x01(\x06\"T\n\x06RowKey\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x0c\n\x04part\x18\x05 \x01(\t\"T\n\x03Row\x12*\n\x03key\x18\x01 \x01(\x0b\x32\x1d.txkas.cluster_data.v1.RowKey\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x03 \x01(\x0c\"\x8f\x01\n\rServerMessage\x12\x31\n\x07welcome\x18\x01 \x01(\x0b\x32\x1e.txkas.cluster_data.v1.WelcomeH\x00\x12@\n\x0fsnapshot_wanted\x18\x02 \x01(\x0b\x32%.txkas.cluster_data.v1.SnapshotWantedH\x00\x42\t\n\x07message\"\x8c\x01\n\x07Welcome\x12@\n\tsequences\x18\x01 \x03(\x0b\x32-.txkas.cluster_data.v1.Welcome.SequencesEntry\x12\r\n\x05views\x18\x02 \x03(\t\x1a\x30\n\x0eSequencesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x1e\n\x0eSnapshotWanted\x12\x0c\n\x04view\x18\x01 \x01(\t\"C\n\rReviewRequest\x12\x32\n\x05lists\x18\x01 \x03(\x0b\x32#.txkas.cluster_data.v1.ReviewedList\"B\n\x0cReviewedList\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\"!\n\x0eReviewResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x03(\x08\x32g\n\x0b\x43lusterData\x12X\n\x07Publish\x12#.txkas.cluster_data.v1.AgentMessage\x1a$.txkas.cluster_data.v1.ServerMessage(\x01\x30\x01\x32g\n\x0e\x43lusterReviews\x12U\n\x06Review\x12$.txkas.cluster_data.v1.ReviewRequest\x1a%.txkas.cluster_data.v1.ReviewResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,modules/cluster_data/wire/cluster_data.proto\x12\x15txkas.cluster_data.v1\"\xd9\x01\n\x0c\x41gentMessage\x12-\n\x05hello\x18\x01 \x01(\x0b\x32\x1c.txkas.cluster_data.v1.HelloH\x00\x12\x33\n\x08snapshot\x18\x02 \x01(\x0b\x32\x1f.txkas.cluster_data.v1.SnapshotH\x00\x12-\n\x05\x64\x65lta\x18\x03 \x01(\x0b\x32\x1c.txkas.cluster_data.v1.DeltaH\x00\x12+\n\x04\x62\x65\x61t\x18\x04 \x01(\x0b\x32\x1b.txkas.cluster_data.v1.BeatH\x00\x42\t\n\x07message\":\n\x05Hello\x12\r\n\x05\x65poch\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63luster_uid\x18\x02 \x01(\t\x12\r\n\x05views\x18\x03 \x03(\t\"q\n\x08Snapshot\x12\x0c\n\x04view\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\r\n\x05\x66irst\x18\x03 \x01(\x08\x12\x0c\n\x04last\x18\x04 \x01(\x08\x12(\n\x04rows\x18\x05 \x03(\x0b\x32\x1a.txkas.cluster_data.v1.Row\"\x80\x01\n\x05\x44\x65lta\x12\x0c\n\x04view\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\'\n\x03put\x18\x03 \x03(\x0b\x32\x1a.txkas.cluster_data.v1.Row\x12.\n\x07\x64\x65leted\x18\x04 \x03(\x0b\x32\x1d.txkas.cluster_data.v1.RowKey\"\x88\x01\n\x04\x42\x65\x61t\x12\x33\n\x04sums\x18\x01 \x03(\x0b\x32%.txkas.cluster_data.v1.Beat.SumsEntry\x1aK\n\tSumsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.txkas.cluster_data.v1.ViewSum:\x02\x38\x01\"(\n\x07ViewSum\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0b\n\x03sum\x18\x02 \x01(\x06\"T\n\x06RowKey\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x0c\n\x04part\x18\x05 \x01(\t\"T\n\x03Row\x12*\n\x03key\x18\x01 \x01(\x0b\x32\x1d.txkas.cluster_data.v1.RowKey\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x03 \x01(\x0c\"\xc4\x01\n\rServerMessage\x12\x31\n\x07welcome\x18\x01 \x01(\x0b\x32\x1e.txkas.cluster_data.v1.WelcomeH\x00\x12@\n\x0fsnapshot_wanted\x18\x02 \x01(\x0b\x32%.txkas.cluster_data.v1.SnapshotWantedH\x00\x12\x33\n\x08\x66ollowed\x18\x03 \x01(\x0b\x32\x1f.txkas.cluster_data.v1.FollowedH\x00\x42\t\n\x07message\"\x8c\x01\n\x07Welcome\x12@\n\tsequences\x18\x01 \x03(\x0b\x32-.txkas.cluster_data.v1.Welcome.SequencesEntry\x12\r\n\x05views\x18\x02 \x03(\t\x1a\x30\n\x0eSequencesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x19\n\x08\x46ollowed\x12\r\n\x05views\x18\x01 \x03(\t\"\x1e\n\x0eSnapshotWanted\x12\x0c\n\x04view\x18\x01 \x01(\t\"C\n\rReviewRequest\x12\x32\n\x05lists\x18\x01 \x03(\x0b\x32#.txkas.cluster_data.v1.ReviewedList\"B\n\x0cReviewedList\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\"!\n\x0eReviewResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x03(\x08\x32g\n\x0b\x43lusterData\x12X\n\x07Publish\x12#.txkas.cluster_data.v1.AgentMessage\x1a$.txkas.cluster_data.v1.ServerMessage(\x01\x30\x01\x32g\n\x0e\x43lusterReviews\x12U\n\x06Review\x12$.txkas.cluster_data.v1.ReviewRequest\x1a%.txkas.cluster_data.v1.ReviewResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,21 +54,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROW']._serialized_start=864
   _globals['_ROW']._serialized_end=948
   _globals['_SERVERMESSAGE']._serialized_start=951
-  _globals['_SERVERMESSAGE']._serialized_end=1094
-  _globals['_WELCOME']._serialized_start=1097
-  _globals['_WELCOME']._serialized_end=1237
-  _globals['_WELCOME_SEQUENCESENTRY']._serialized_start=1189
-  _globals['_WELCOME_SEQUENCESENTRY']._serialized_end=1237
-  _globals['_SNAPSHOTWANTED']._serialized_start=1239
-  _globals['_SNAPSHOTWANTED']._serialized_end=1269
-  _globals['_REVIEWREQUEST']._serialized_start=1271
-  _globals['_REVIEWREQUEST']._serialized_end=1338
-  _globals['_REVIEWEDLIST']._serialized_start=1340
-  _globals['_REVIEWEDLIST']._serialized_end=1406
-  _globals['_REVIEWRESPONSE']._serialized_start=1408
-  _globals['_REVIEWRESPONSE']._serialized_end=1441
-  _globals['_CLUSTERDATA']._serialized_start=1443
-  _globals['_CLUSTERDATA']._serialized_end=1546
-  _globals['_CLUSTERREVIEWS']._serialized_start=1548
-  _globals['_CLUSTERREVIEWS']._serialized_end=1651
+  _globals['_SERVERMESSAGE']._serialized_end=1147
+  _globals['_WELCOME']._serialized_start=1150
+  _globals['_WELCOME']._serialized_end=1290
+  _globals['_WELCOME_SEQUENCESENTRY']._serialized_start=1242
+  _globals['_WELCOME_SEQUENCESENTRY']._serialized_end=1290
+  _globals['_FOLLOWED']._serialized_start=1292
+  _globals['_FOLLOWED']._serialized_end=1317
+  _globals['_SNAPSHOTWANTED']._serialized_start=1319
+  _globals['_SNAPSHOTWANTED']._serialized_end=1349
+  _globals['_REVIEWREQUEST']._serialized_start=1351
+  _globals['_REVIEWREQUEST']._serialized_end=1418
+  _globals['_REVIEWEDLIST']._serialized_start=1420
+  _globals['_REVIEWEDLIST']._serialized_end=1486
+  _globals['_REVIEWRESPONSE']._serialized_start=1488
+  _globals['_REVIEWRESPONSE']._serialized_end=1521
+  _globals['_CLUSTERDATA']._serialized_start=1523
+  _globals['_CLUSTERDATA']._serialized_end=1626
+  _globals['_CLUSTERREVIEWS']._serialized_start=1628
+  _globals['_CLUSTERREVIEWS']._serialized_end=1731
 # @@protoc_insertion_point(module_scope)

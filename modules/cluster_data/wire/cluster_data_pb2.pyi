@@ -100,12 +100,14 @@ class Row(_message.Message):
     def __init__(self, key: _Optional[_Union[RowKey, _Mapping]] = ..., resource: _Optional[str] = ..., columns: _Optional[bytes] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("welcome", "snapshot_wanted")
+    __slots__ = ("welcome", "snapshot_wanted", "followed")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_WANTED_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWED_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     snapshot_wanted: SnapshotWanted
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., snapshot_wanted: _Optional[_Union[SnapshotWanted, _Mapping]] = ...) -> None: ...
+    followed: Followed
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., snapshot_wanted: _Optional[_Union[SnapshotWanted, _Mapping]] = ..., followed: _Optional[_Union[Followed, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("sequences", "views")
@@ -121,6 +123,12 @@ class Welcome(_message.Message):
     sequences: _containers.ScalarMap[str, int]
     views: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, sequences: _Optional[_Mapping[str, int]] = ..., views: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Followed(_message.Message):
+    __slots__ = ("views",)
+    VIEWS_FIELD_NUMBER: _ClassVar[int]
+    views: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, views: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SnapshotWanted(_message.Message):
     __slots__ = ("view",)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
+from modules.cluster_data.agent.publisher import BEAT
 from modules.cluster_data.server import live_queries as live_queries_module
 from modules.cluster_data.server import rights as rights_module
 from modules.cluster_data.server.channels import RowsChannel
@@ -75,6 +76,21 @@ def test_a_snapshot_and_changes(stand: ChannelStand) -> None:
     stand.advance(2)
     ((last, _),) = made.sent
     assert (last["put"], last["delete"]) == ({}, [WEB])
+
+
+def test_changes_of_a_followed_view_come_at_once(stand: ChannelStand) -> None:
+    made = stand.subscribe("ClusterChannel", cluster="agent-1")
+    # The next beat tells agentk that somebody follows the view.
+    stand.advance(BEAT)
+    for count in range(4):
+        made.sent.clear()
+        stand.add(deployment("web", labels={"count": str(count)}))
+        stand.advance(0.5)
+        (put,) = [message["put"] for message, _ in made.sent]
+        assert put[WEB]["labels"] == {"count": str(count)}
+    stand.channel("ClusterChannel").unsubscribe(made)
+    stand.advance(BEAT)
+    assert stand.server._queries.views("1", "agent-1") == frozenset()
 
 
 def test_nothing_is_sent_without_a_change(stand: ChannelStand) -> None:
