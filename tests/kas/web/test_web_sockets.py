@@ -261,6 +261,8 @@ def test_too_large(listener: Listener, fragments: int) -> None:
         (Frame(Opcode.CONT, b"x").serialize(mask=True), 1002),
         (b"\x83\x80\0\0\0\0", 1002),
     ],
+    # Masks are random, and names of tests must not be.
+    ids=["not UTF-8", "no mask", "no beginning", "unknown"],
 )
 def test_rules(listener: Listener, frame: bytes, code: int) -> None:
     """A client that breaks the protocol is closed with the code for it."""
