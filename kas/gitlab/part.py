@@ -141,7 +141,9 @@ class GitLabPart(Part):
         """
         reactor, client = self._runtime.reactor, self._client
         authenticators.failed = FailedChecks(
-            self._settings.failed_checks_per_address_per_minute, reactor
+            self._settings.failed_checks_per_address_per_minute,
+            reactor,
+            self._runtime.random,
         )
         caching = self._caching
         lifetimes = Lifetimes(

@@ -1,19 +1,30 @@
 """
 Limits on refused credentials from one address, and a fair queue for the next checks.
 
-If too many checks of an address failed, further checks wait in a short queue. The queue
-is fair: the connection with the fewest checks comes first; among connections with the
-same number of checks, the credential that has been requested for the longest time comes
-first, including its earlier requests. Every second turn goes to the credential that has
-been requested for the longest time on any connection, because a proxy mixes clients on
-its connections. If the queue is full, a new request replaces the last one. Therefore
-any number of invented credentials delays a good credential by only a few seconds if its
-client retries, unless the invented credentials arrive on many connections and are also
-repeated within `REMEMBERED_SECONDS`.
+If too many checks of an address failed, further checks wait in a short queue.  Three
+orders of the queue take turns, and every second turn is for the first of them:
+
+* the connection with the fewest checks first; among connections with the same number of
+  checks, the older credential first;
+* the request with the smallest random number, its lot, first;
+* the older credential first, on any connection, because a proxy mixes clients on its
+  connections.
+
+The age of a credential is the time since its first request, at most `OLD` seconds; lots
+decide among credentials of the same age.  If the queue is full, a new request replaces
+the last one, but never a request that is first in one of the next turns.
+
+So any number of invented credentials that are sent once delays a good credential by
+only a few seconds if its client retries.  kas cannot distinguish good credentials from
+invented ones that are also repeated and arrive on many connections.  Then each request
+for a credential that is `OLD` seconds old has the same chance, and an earlier request a
+quarter of it: with 2 checks and 27 requests per second, a good credential is checked
+after about 14 requests of its client.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -43,9 +54,18 @@ MAX_WAIT = 4.0
 MAX_REMEMBERED = 20_000
 
 #: Seconds without a request after which a credential or connection counts as new again:
-#: agentk pauses for at most 30 seconds, and another connection may get the same port.
-#: Invented tokens have to be sent again within this time to stay ahead of other tokens.
-REMEMBERED_SECONDS = 40.0
+#: agentk pauses for at most 30 seconds, users retry after a minute, and another
+#: connection may get the same port.
+REMEMBERED_SECONDS = 90.0
+
+#: Seconds after its first request from which a credential does not become older.  A
+#: credential that is sent again becomes older than all credentials that wait after
+#: their first request, for `MAX_WAIT` seconds at most.  Among older credentials, lots
+#: decide, because otherwise invented tokens that are repeated again and again would
+#: come before any new token.
+OLD = 2 * MAX_WAIT
+
+_RANDOM = secrets.SystemRandom().random
 
 _K = TypeVar("_K")
 
@@ -92,21 +112,67 @@ class CheckTurn:
 
     :ivar begins: fires when the check may begin; fails with `NoTurn`.  Cancelling this
         Deferred removes the check from the queue.
+    :ivar until: the time at which the check leaves the queue without a turn.
+    :ivar lot: a random number.
     """
 
     asker: Asker
     begins: Deferred[None]
     until: float
+    lot: float
+
+
+class _Rank(NamedTuple):
+    """
+    Properties of a check in the queue that decide when its turn comes.
+
+    :ivar checks: the number of checks of its connection, including those before it.
+    :ivar first: the time of the credential's first request, at most `OLD` seconds ago.
+    :ivar lot: see `CheckTurn`.
+    :ivar place: the place in the queue.
+    """
+
+    checks: int
+    first: float
+    lot: float
+    place: int
+
+
+#: The orders of successive turns: the check with the smallest part of its `_Rank` from
+#: this property on is first.
+_ORDERS = tuple(
+    _Rank._fields.index(name) for name in ("checks", "lot", "checks", "first")
+)
 
 
 @attrs.define(eq=False)
 class _Queue:
-    """Queue of the checks of one address that wait."""
+    """
+    Queue of the checks of one address that wait.
 
+    :ivar order: the number of the next turn, which selects one of `_ORDERS`.
+    """
+
+    order: int
     turns: list[CheckTurn] = attrs.field(factory=list)
     call: IDelayedCall | None = None
-    #: Whether the next turn goes to the credential with the oldest request.
-    is_for_oldest: bool = False
+
+    def kept(self, ranks: list[_Rank], count: int) -> list[_Rank]:
+        """Return the ranks of the checks that are first in the next *count* turns."""
+        orders = range(self.order, self.order + min(count, len(_ORDERS)))
+        return [_first(ranks, order) for order in orders]
+
+    def take(self, ranks: list[_Rank]) -> CheckTurn:
+        """Return the check whose turn it is."""
+        rank = _first(ranks, self.order)
+        self.order += 1
+        return self.turns[rank.place]
+
+
+def _first(ranks: list[_Rank], order: int) -> _Rank:
+    """Return the rank of the check that is first in an order."""
+    begin = _ORDERS[order % len(_ORDERS)]
+    return min(ranks, key=lambda rank: rank[begin:])
 
 
 class FailedChecks:
@@ -119,11 +185,18 @@ class FailedChecks:
     time of the server.
 
     :param per_minute: the number of checks that may fail, at once or over a minute.
+    :param random: returns random numbers from 0 to 1.
     """
 
-    def __init__(self, per_minute: int, clock: IReactorTime) -> None:
+    def __init__(
+        self,
+        per_minute: int,
+        clock: IReactorTime,
+        random: Callable[[], float] = _RANDOM,
+    ) -> None:
         self._size = per_minute
         self._clock = clock
+        self._random = random
         #: Callback that notifies other workers of this kas of checks that began (1) or
         #: succeeded (-1); None without other workers.
         self.tell: Callable[[str, int], None] | None = None
@@ -154,20 +227,25 @@ class FailedChecks:
         if queue is None and bucket.spend(now):
             self._begun(asker)
             return None
-        turns = [] if queue is None else queue.turns
-        if len(turns) >= self._longest:
-            ranks = self._ranks([*(turn.asker for turn in turns), asker])
-            # Keep the credential with the oldest request if the queue has room for two
-            # checks.
-            oldest = min(ranks, key=_age) if len(turns) > 1 else None
-            last = ranks.index(max(one for one in ranks if one is not oldest))
-            if last == len(turns):
+        if queue is None:
+            # Begin with a random order, because a short queue may end after each turn.
+            queue = _Queue(int(self._random() * len(_ORDERS)))
+        turn = CheckTurn(
+            asker, Deferred(lambda _: self._leave(turn)), now + MAX_WAIT, self._random()
+        )
+        last = None
+        if len(queue.turns) >= self._longest:
+            turns = [*queue.turns, turn]
+            ranks = self._ranks(turns)
+            kept = queue.kept(ranks, self._longest)
+            last = turns[max(one for one in ranks if one not in kept).place]
+            if last is turn:
                 raise NoTurn
-            self._refuse(turns[last])
-        turn = CheckTurn(asker, Deferred(lambda _: self._leave(turn)), now + MAX_WAIT)
-        queue = self._queues.setdefault(address, _Queue())
+        self._queues[address] = queue
         queue.turns.append(turn)
         self._look_later(address, queue)
+        if last is not None:
+            self._refuse(last)
         return turn
 
     # Methods that manage the queue.
@@ -178,18 +256,18 @@ class FailedChecks:
         _note(self._credentials, (address, digest), now)
         _note(self._connections, (address, port), now)
 
-    def _ranks(self, askers: list[Asker]) -> list[tuple[int, float, int]]:
-        """
-        Return the keys that sort the queue; the check with the smallest key is first.
-        """
+    def _ranks(self, turns: list[CheckTurn]) -> list[_Rank]:
+        """Return the ranks of *turns*; the last one is refused if the queue is full."""
+        now = self._clock.seconds()
         ahead: Counter[int] = Counter()
         ranks = []
-        for place, (address, port, digest) in enumerate(askers):
+        for place, turn in enumerate(turns):
+            address, port, digest = turn.asker
             connection = self._connections.get((address, port))
             credential = self._credentials.get((address, digest))
             checks = 0 if connection is None else connection.checks
-            first = self._clock.seconds() if credential is None else credential.first
-            ranks.append((checks + ahead[port], first, place))
+            first = now if credential is None else max(credential.first, now - OLD)
+            ranks.append(_Rank(checks + ahead[port], first, turn.lot, place))
             ahead[port] += 1
         return ranks
 
@@ -233,10 +311,7 @@ class FailedChecks:
         now = self._clock.seconds()
         bucket = self._bucket(address, now)
         while queue.turns and bucket.spend(now):
-            ranks = self._ranks([turn.asker for turn in queue.turns])
-            first = min(ranks, key=_age) if queue.is_for_oldest else min(ranks)
-            queue.is_for_oldest = not queue.is_for_oldest
-            turn = queue.turns[ranks.index(first)]
+            turn = queue.take(self._ranks(queue.turns))
             self._leave(turn)
             self._begun(turn.asker)
             turn.begins.callback(None)
@@ -286,12 +361,6 @@ class FailedChecks:
             cancel_call(queue.call)
             queue.call = None
             self._look_later(address, queue)
-
-
-def _age(rank: tuple[int, float, int]) -> tuple[float, int]:
-    """Return the part of a rank that does not depend on the connection."""
-    _, first, place = rank
-    return first, place
 
 
 def _note(seen: Recent[_K, _Seen], key: _K, now: float) -> None:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import attrs
 
-__all__ = ["CALL_SIZE", "MAX_HELD", "MAX_HELD_BY_ALL", "MIN_PART", "HeldRequests"]
+from tunnel.rpc.messages import LENGTH_SIZE, MAX_MESSAGE
+
+__all__ = [
+    "CALL_SIZE",
+    "LATE_PART",
+    "MAX_HELD",
+    "MAX_HELD_BY_ALL",
+    "MIN_PART",
+    "HeldRequests",
+]
 
 #: Number of bytes that count for an open call in addition to its request: the size of
 #: the call's objects.
@@ -15,72 +26,78 @@ CALL_SIZE = 8192
 #: streams, so without a limit one agent could fill the memory of kas.
 MAX_HELD = 64 * 1024 * 1024
 
-#: Bytes of all unfinished requests of all agents, because one owner may have any number
-#: of agents.  If the requests exceed this number, each agent may hold an equal part of
-#: it, and at least `MIN_PART`; so the sum is at most twice this number.  Open calls do
-#: not count, because each agent of a large fleet has some.
-MAX_HELD_BY_ALL = 256 * 1024 * 1024
-
-#: Bytes of unfinished requests that each agent may always hold.
+#: Bytes of unfinished requests and open calls that each agent may always hold: each
+#: agent of a large fleet has some open calls.
 MIN_PART = 1024 * 1024
+
+#: Maximum number of bytes that all agents together hold beyond `MIN_PART` of each
+#: agent, because one owner may have any number of agents.  So all requests and calls
+#: take at most this number of bytes and `MIN_PART` for each agent.
+MAX_HELD_BY_ALL = 512 * 1024 * 1024
+
+#: Maximum number of bytes of one agent while all agents hold more than half of
+#: `MAX_HELD_BY_ALL`: a request of maximum length beyond `MIN_PART`.  So a few agents
+#: cannot use up the other half before others send a request.
+LATE_PART = MIN_PART + LENGTH_SIZE + MAX_MESSAGE
 
 
 @attrs.define(eq=False)
 class HeldRequests:
     """The bytes of unfinished requests and open calls, by agent id."""
 
-    _requests: dict[str, int] = attrs.field(factory=dict, init=False)
-    _calls: dict[str, int] = attrs.field(factory=dict, init=False)
-    _total: int = attrs.field(default=0, init=False)
+    _requests: Counter[str] = attrs.field(factory=Counter, init=False)
+    _calls: Counter[str] = attrs.field(factory=Counter, init=False)
+    #: The bytes of all agents beyond `MIN_PART` of each agent.
+    _beyond: int = attrs.field(default=0, init=False)
 
     def take(self, agent_id: str, count: int) -> bool:
         """
-        Add bytes of a request; return False if the agent's requests would exceed a
-        limit.
+        Add bytes of a request; return False if the agent would exceed a limit.
         """
-        held = self._requests.get(agent_id, 0) + count
-        total = self._total + count
-        if held + self._calls.get(agent_id, 0) > MAX_HELD:
-            return False
-        if total > MAX_HELD_BY_ALL:
-            part = MAX_HELD_BY_ALL // (len(self._requests) + 1)
-            if held > max(part, MIN_PART):
-                return False
-        self._requests[agent_id], self._total = held, total
-        return True
+        return self._add(self._requests, agent_id, count)
 
     def give_back(self, agent_id: str, count: int) -> None:
         """Subtract bytes of requests that are no longer held."""
-        self._total -= _subtract(self._requests, agent_id, count)
+        self._subtract(self._requests, agent_id, count)
 
     def open_call(self, agent_id: str, count: int) -> bool:
         """
-        Add the bytes of an open call; return False if the agent would exceed its limit.
+        Add the bytes of an open call; return False if the agent would exceed a limit.
         """
-        calls = self._calls.get(agent_id, 0) + count
-        if self._requests.get(agent_id, 0) + calls > MAX_HELD:
-            return False
-        self._calls[agent_id] = calls
-        return True
+        return self._add(self._calls, agent_id, count)
 
     def close_call(self, agent_id: str, count: int) -> None:
         """Subtract the bytes of a call that is closed."""
-        _subtract(self._calls, agent_id, count)
+        self._subtract(self._calls, agent_id, count)
 
     def held(self, agent_id: str) -> int:
         """Return the bytes that requests and calls of an agent take now."""
-        return self._requests.get(agent_id, 0) + self._calls.get(agent_id, 0)
+        return self._requests[agent_id] + self._calls[agent_id]
+
+    def _add(self, counts: Counter[str], agent_id: str, count: int) -> bool:
+        before = self.held(agent_id)
+        after = before + count
+        more = _beyond(after) - _beyond(before)
+        if more:
+            beyond = self._beyond + more
+            is_late = beyond > MAX_HELD_BY_ALL // 2
+            if after > (LATE_PART if is_late else MAX_HELD) or beyond > MAX_HELD_BY_ALL:
+                return False
+            self._beyond = beyond
+        counts[agent_id] += count
+        return True
+
+    def _subtract(self, counts: Counter[str], agent_id: str, count: int) -> None:
+        """Subtract *count* from the count of an agent, which stays at least 0."""
+        before = self.held(agent_id)
+        left = counts[agent_id] - count
+        if left > 0:
+            counts[agent_id] = left
+        else:
+            counts.pop(agent_id, None)
+        self._beyond += _beyond(self.held(agent_id)) - _beyond(before)
 
 
-def _subtract(counts: dict[str, int], agent_id: str, count: int) -> int:
-    """
-    Subtract *count* from the count of an agent, which stays at least 0; return the
-    number of bytes that were subtracted.
-    """
-    before = counts.get(agent_id, 0)
-    left = max(0, before - count)
-    if left:
-        counts[agent_id] = left
-    else:
-        counts.pop(agent_id, None)
-    return before - left
+def _beyond(held: int) -> int:
+    """Return the bytes of an agent beyond `MIN_PART`."""
+    return max(0, held - MIN_PART)

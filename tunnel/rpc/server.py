@@ -30,12 +30,7 @@ from tunnel.errors import CallError, ErrorCode, ProtocolError, Status
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.access import take_access
 from tunnel.rpc.fields import decode_fields, encode_fields
-from tunnel.rpc.held_requests import (
-    CALL_SIZE,
-    MAX_HELD,
-    MAX_HELD_BY_ALL,
-    HeldRequests,
-)
+from tunnel.rpc.held_requests import CALL_SIZE, MAX_HELD, HeldRequests
 from tunnel.rpc.messages import LENGTH_SIZE, Inbox, Outlet
 from tunnel.rpc.status import error_for_caller, error_from_end, trailers
 from tunnel.toolkit.timers import cancel_call
@@ -56,7 +51,7 @@ def snake_case(name: str) -> str:
 
 _TOO_MUCH = (
     f"requests of this agent take more than {MAX_HELD // 1024**2} MiB, or than its "
-    f"part of {MAX_HELD_BY_ALL // 1024**2} MiB for all agents; wait for their responses"
+    "part of the limit for all agents; wait for their responses"
 )
 
 #: Maximum number of bytes of the metadata of an agent's call: agentk sends the id of a

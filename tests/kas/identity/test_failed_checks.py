@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, cycle, repeat
+from random import Random
 from typing import Any
 
 import attrs
@@ -19,7 +21,7 @@ from zope.interface import implementer
 from kas.identity import authenticators as authenticators_module
 from kas.identity import failed_checks as module
 from kas.identity.authenticators import Authenticators
-from kas.identity.failed_checks import Asker, FailedChecks, NoTurn
+from kas.identity.failed_checks import Asker, CheckTurn, FailedChecks, NoTurn
 from tunnel.api import Access, AgentIdentity, IAuthenticator
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.addresses import peer_network
@@ -144,7 +146,8 @@ class FailedChecksTests(SynchronousTestCase):
 
     def test_moment_of_patience(self) -> None:
         """A new credential waits for its turn where a burst of bad ones came before."""
-        self.all = Authenticators(self.clock, FailedChecks(120, self.clock))
+        failed = FailedChecks(120, self.clock, Random(1).random)
+        self.all = Authenticators(self.clock, failed)
         self.all.add(self.asking)
         for number in range(120):
             self.assertEqual(self.check(f"{number}"), Status.UNAUTHENTICATED)
@@ -284,10 +287,11 @@ RATE = 120
 class OneAddress:
     """Clients behind one address, whose tokens are checked by a module that asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, random: Callable[[], float] | None = None) -> None:
         self.clock = Clock()
         self.asking = Asking(self.clock)
-        self.all = Authenticators(self.clock, FailedChecks(RATE, self.clock))
+        failed = FailedChecks(RATE, self.clock, random or Random(1).random)
+        self.all = Authenticators(self.clock, failed)
         self.all.add(self.asking)
         self.answers: dict[str, Any] = {}
 
@@ -363,6 +367,120 @@ def test_a_flood_of_repeated_tokens() -> None:
     assert clients.in_after(lambda n: (f"bad{n % 1000}", 100 + n % 20), 9) <= 20 / 2
 
 
+class Flood:
+    """
+    Invented tokens from one address, each sent again every *period* seconds.
+
+    :param ports: the ports of their connections.
+    :param is_repeated: whether a token is sent again until it is checked, and not
+        replaced after each request.
+    """
+
+    address = "192.0.2.1"
+
+    def __init__(
+        self,
+        tokens: int,
+        period: float,
+        ports: Iterator[int],
+        is_repeated: bool = True,
+        per_minute: int = RATE,
+    ) -> None:
+        self.clock = Clock()
+        self.failed = FailedChecks(per_minute, self.clock, Random(1).random)
+        self.begun: set[bytes] = set()
+        self._tokens = [0] * tokens
+        self._ports = ports
+        self._is_repeated = is_repeated
+        self._interval = period / tokens
+        self._sent = 0
+
+    def ask(self, port: int, digest: bytes) -> None:
+        try:
+            turn = self.failed.begin(Asker(self.address, port, digest))
+        except NoTurn:
+            return
+        if turn is None:
+            self.begun.add(digest)
+        else:
+            turn.begins.addCallbacks(
+                lambda _: self.begun.add(digest), lambda failure: failure.trap(NoTurn)
+            )
+
+    def go_on(self, seconds: float) -> None:
+        """Send tokens for so many seconds."""
+        until = self.clock.seconds() + seconds
+        while self.clock.seconds() < until:
+            place = self._sent % len(self._tokens)
+            token = b"bad %d %d" % (place, self._tokens[place])
+            if token in self.begun or not self._is_repeated:
+                self._tokens[place] += 1
+                token = b"bad %d %d" % (place, self._tokens[place])
+            self._sent += 1
+            self.ask(next(self._ports), token)
+            self.clock.advance(self._interval)
+
+    def tries(self, interval: float, port: int) -> int:
+        """Count the requests of a new good token until it is checked, at most 100."""
+        digest = b"good %d" % self._sent
+        for number in range(1, 101):
+            self.ask(port, digest)
+            self.go_on(interval)
+            if digest in self.begun:
+                return number
+        return 101
+
+
+@pytest.mark.parametrize("is_on_own_port", [True, False])
+def test_a_flood_of_repeated_tokens_on_many_connections(is_on_own_port: bool) -> None:
+    """Any request has the same chance: 2 checks, and 27 requests a second."""
+    flood = Flood(800, 30.0, iter(range(100, 10**6)))
+    flood.go_on(60)
+    tries = []
+    for number in range(5):
+        tries.append(flood.tries(3.0, number if is_on_own_port else 1))
+    assert sum(tries) / len(tries) < (14 if is_on_own_port else 28) * 1.5
+    assert max(tries) <= 60
+
+
+def test_a_flood_of_repeated_tokens_through_a_proxy() -> None:
+    """Lots decide where each token comes on the same connections."""
+    flood = Flood(800, 30.0, cycle(range(16)))
+    flood.go_on(60)
+    tries = [flood.tries(3.0, number) for number in range(5)]
+    assert sum(tries) / len(tries) < 28
+
+
+@pytest.mark.parametrize("per_minute", [15, 30])
+def test_a_flood_of_repeated_tokens_with_a_short_queue(per_minute: int) -> None:
+    """A queue of one or two checks has turns of all orders."""
+    flood = Flood(100, 25.0, iter(range(100, 10**6)), per_minute=per_minute)
+    flood.go_on(60)
+    tries = [flood.tries(3.0, number) for number in range(3)]
+    assert sum(tries) / len(tries) < 2 * 4 / (per_minute / 60)
+
+
+@pytest.mark.parametrize(("tokens", "per_minute"), [(800, RATE), (100, 15)])
+def test_tokens_that_are_sent_once_beside_repeated_tokens(
+    tokens: int, per_minute: int
+) -> None:
+    """Every fourth check is for any of the requests, also if its token is new."""
+    flood = Flood(tokens, 27.0, iter(range(100, 10**6)), per_minute=per_minute)
+    flood.go_on(60)
+    for number in range(400):
+        flood.ask(number % 100, b"good %d" % number)
+        flood.go_on(1.0)
+    checked = [token for token in flood.begun if token.startswith(b"good")]
+    assert len(checked) >= 4
+
+
+def test_a_user_who_tries_again_after_a_minute() -> None:
+    """kas remembers the first request for longer than a minute."""
+    flood = Flood(5, 1.0, iter(range(100, 10**6)), is_repeated=False)
+    flood.go_on(60)
+    assert flood.tries(60.0, 1) <= 2
+
+
 def test_a_flood_on_the_connections_of_a_proxy() -> None:
     """A good credential is checked although its connection sent most of the flood."""
     clock = Clock()
@@ -397,7 +515,7 @@ def test_a_flood_on_the_connections_of_a_proxy() -> None:
 
 def test_a_queue_is_bounded() -> None:
     """The request that would be last gives way, and learns it at once."""
-    clients = OneAddress()
+    clients = OneAddress(lambda: 0.0)
     clients.spend_all()
     for number in range(20):
         clients.ask(f"bad{number}", 2)
@@ -416,6 +534,61 @@ def test_a_queue_is_bounded() -> None:
     assert clients.all.checks == 0
     assert not clients.all.failed._queues
     assert not clients.clock.getDelayedCalls()
+
+
+def test_the_order_of_turns() -> None:
+    """Every second turn is for connections, the others for lots and for the oldest."""
+    clients = OneAddress(chain([0.0], repeat(0.5, 5), [0.1]).__next__)
+    clients.spend_all()
+    # All checks before came from this connection.
+    clients.ask("old", 1)
+    clients.clock.advance(0.1)
+    for number in range(2, 6):
+        clients.ask(f"bad{number}", number)
+    clients.ask("lucky", 1)
+    clients.clock.pump([0.5, 0] * 5)
+    asked = clients.asking.asked[RATE:]
+    assert asked[:4] == ["bad2", "lucky", "bad3", "old"]
+
+
+def test_full_queues_keep_the_first_of_each_order() -> None:
+    """A new request replaces no request that has one of the next turns."""
+    numbers = chain([0.0], repeat(0.5, 8), [0.1], repeat(0.9))
+    clients = OneAddress(numbers.__next__)
+    clients.spend_all()
+    # The connection with the most checks has the oldest request and the smallest lot.
+    clients.ask("old", 1)
+    clients.clock.advance(0.1)
+    for number in range(2, 8):
+        clients.ask(f"bad{number}", number)
+    clients.ask("unlucky", 1)
+    clients.ask("lucky", 1)
+    assert clients.answers["unlucky"] is Status.RESOURCE_EXHAUSTED
+    for number in range(8, 30):
+        clients.ask(f"bad{number}", number)
+    waiting = [token for token, answer in clients.answers.items() if answer is None]
+    assert waiting == ["old", *(f"bad{number}" for number in range(2, 8)), "lucky"]
+
+
+def test_lots_decide_among_old_credentials() -> None:
+    """A credential does not come first because it was repeated for longer."""
+    clock = Clock()
+    lots = chain([0.0, 0.6], [0.5], [0.4], repeat(0.9))
+    checks = FailedChecks(RATE, clock, lots.__next__)
+    for number in range(RATE):
+        assert checks.begin(Asker("192.0.2.1", 1, b"%d" % number)) is None
+    turns = []
+    for number in range(3):
+        checks._ask(Asker("192.0.2.1", 2 + number, b"x%d" % number), clock.seconds())
+        clock.advance(module.OLD)
+    for _ in range(RATE):
+        checks.count("192.0.2.1", 1)
+    for number in range(3):
+        turn = checks.begin(Asker("192.0.2.1", 2 + number, b"x%d" % number))
+        assert turn is not None
+        turns.append(turn)
+    order = sorted(checks._ranks(turns))
+    assert [rank.place for rank in order] == [2, 1, 0]
 
 
 def test_turns_that_end_early() -> None:
@@ -453,7 +626,8 @@ def test_clients_are_forgotten() -> None:
     asker = Asker("192.0.2.1", 1, b"x")
     assert checks.begin(asker) is None
     checks._ask(asker, 0.0)
-    assert checks._ranks([asker, asker]) == [(1, 0.0, 0), (2, 0.0, 1)]
+    turns = [CheckTurn(asker, Deferred(), 0.0, 0.5)] * 2
+    assert checks._ranks(turns) == [(1, 0.0, 0.5, 0), (2, 0.0, 0.5, 1)]
     later = module.REMEMBERED_SECONDS + 1
     checks._ask(asker, later)
-    assert checks._ranks([asker]) == [(0, later, 0)]
+    assert checks._ranks(turns[:1]) == [(0, later, 0.5, 0)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tunnel.rpc.held_requests import (
     CALL_SIZE,
+    LATE_PART,
     MAX_HELD,
     MAX_HELD_BY_ALL,
     MIN_PART,
@@ -21,23 +24,61 @@ def test_one_agent() -> None:
     assert held.held("1") == 0
 
 
-def test_all_agents() -> None:
-    """Many agents have parts of one limit, and the smallest holders go on."""
-    held, count = HeldRequests(), 40
-    for _ in range(64):
-        for agent in range(count):
-            held.take(str(agent), MAX_HELD // 64)
-    total = sum(held.held(str(agent)) for agent in range(count))
-    assert MAX_HELD_BY_ALL <= total <= 2 * MAX_HELD_BY_ALL
-    assert held.take("small", MIN_PART)
-    assert not held.take("0", MAX_HELD // 64)
-    for agent in range(count):
+def fill(held: HeldRequests, agents: int) -> int:
+    """Let each agent take as much as it may; return the sum."""
+    for agent in range(agents):
+        for size in (MIN_PART, 64 * 1024, 1024):
+            while held.take(str(agent), size):
+                pass
+    return sum(held.held(str(agent)) for agent in range(agents))
+
+
+@pytest.mark.parametrize(
+    ("agents", "left"), [(4, LATE_PART), (40, LATE_PART), (100, MIN_PART)]
+)
+def test_all_agents(agents: int, left: int) -> None:
+    """The sum has a limit, and an agent without requests may always send some."""
+    held = HeldRequests()
+    assert fill(held, agents) <= MAX_HELD_BY_ALL + agents * MIN_PART
+    assert held.take("new", left)
+    assert not held.take("new", LATE_PART + 1 - left)
+    assert not held.take("0", 1024)
+    assert not held.open_call("0", CALL_SIZE)
+    for agent in range(agents):
         held.give_back(str(agent), MAX_HELD)
+    held.give_back("new", left)
     assert held.take("0", MAX_HELD)
+    held.give_back("0", MAX_HELD)
+    assert held._beyond == 0
+    assert not held._requests
+
+
+def test_more_agents_than_parts() -> None:
+    """Each further agent adds the bytes that it may always hold, and not more."""
+    held = HeldRequests()
+    assert fill(held, 1000) <= MAX_HELD_BY_ALL + 1000 * MIN_PART
+    before = fill(held, 1000)
+    assert fill(held, 1001) == before + MIN_PART
+
+
+def test_calls_of_all_agents() -> None:
+    """Calls without requests count, too, so that many agents cannot fill the memory."""
+    held, agents = HeldRequests(), 200
+    for agent in range(agents):
+        for _ in range(5000):
+            if not held.open_call(str(agent), CALL_SIZE):
+                break
+    total = sum(held.held(str(agent)) for agent in range(agents))
+    assert MAX_HELD_BY_ALL <= total <= MAX_HELD_BY_ALL + agents * MIN_PART
+    for _ in range(MIN_PART // CALL_SIZE):
+        assert held.open_call("new", CALL_SIZE)
+    assert not held.open_call("new", CALL_SIZE)
+    held.close_call("0", CALL_SIZE)
+    assert held.open_call("new", CALL_SIZE)
 
 
 def test_a_large_fleet() -> None:
-    """Open calls of thousands of agents count for each agent alone."""
+    """Open calls of thousands of agents do not use up the limit for all agents."""
     held = HeldRequests()
     for agent in range(20_000):
         for _ in range(4):
@@ -45,8 +86,11 @@ def test_a_large_fleet() -> None:
     for agent in range(300):
         assert held.take(str(agent), MIN_PART)
     assert held.held("0") == MIN_PART + 4 * CALL_SIZE
-    held.close_call("0", CALL_SIZE)
-    assert held.held("0") == MIN_PART + 3 * CALL_SIZE
+    assert fill(held, 50) <= MAX_HELD_BY_ALL + 50 * MIN_PART
+    for agent in range(300, 20_000):
+        assert held.take(str(agent), MIN_PART - 4 * CALL_SIZE)
+    held.close_call("19999", CALL_SIZE)
+    assert held.held("19999") == MIN_PART - CALL_SIZE
 
 
 def test_calls_of_one_agent() -> None:
