@@ -51,6 +51,12 @@ SYNCS = 2
 #: Seconds before a kind that cannot be watched is tried again: first and maximum.
 RETRY_FIRST, RETRY_MOST = 5.0, 600.0
 
+#: Maximum number of states of a kind in the summary; clusters choose some of the words.
+MAX_STATES = 50
+
+#: Maximum number of characters of a state.
+MAX_STATE = 64
+
 #: Bytes of the Python objects that the cache has of an object beside its rows.
 OBJECT_SIZE = 350
 
@@ -296,7 +302,10 @@ class ClusterCache:
 
     def _show_counts(self, kind: KindState) -> None:
         assert kind.resource is not None
-        columns = {"total": len(kind.objects), "states": dict(kind.states)}
+        states = dict(kind.states.most_common(MAX_STATES))
+        if rest := len(kind.objects) - sum(states.values()):
+            states["other"] = rest
+        columns = {"total": len(kind.objects), "states": states}
         key = TableKey(kind.kind.group, kind.kind.kind, "", "")
         if self.tables[SUMMARY].put(key, kind.resource.name, columns):
             self._changed(SUMMARY)
@@ -356,4 +365,4 @@ def _seen(kind: ObjectKind, found: KubernetesShape, now: float) -> ClusterObject
         state = node_state(found)
     else:
         state = health.status.value
-    return ClusterObject(kind, found, health, sys.intern(state), now)
+    return ClusterObject(kind, found, health, sys.intern(state[:MAX_STATE]), now)

@@ -17,6 +17,10 @@ from tunnel.api import KubernetesShape
 __all__ = ["Event", "Namespace", "Node", "Pod", "Workload", "images_of"]
 
 
+#: Maximum number of characters of an image: a registry, a path, a tag and a digest.
+MAX_IMAGE = 512
+
+
 class _Fields(msgspec.Struct, rename="camel", omit_defaults=True):
     """Base class: a part of an object, of which `to_builtins` omits what is empty."""
 
@@ -215,4 +219,5 @@ def images_of(spec: PodSpec | PodTemplateSpec | None) -> list[str]:
     if spec is None:
         return []
     containers = (spec.init_containers or []) + (spec.containers or [])
-    return list(dict.fromkeys(one.image for one in containers if one.image))
+    images = (one.image[:MAX_IMAGE] for one in containers if one.image)
+    return list(dict.fromkeys(images))

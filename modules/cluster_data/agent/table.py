@@ -10,7 +10,14 @@ import msgspec
 
 from modules.cluster_data.wire.row_sum import row_sum
 
-__all__ = ["MAX_DELETED", "Table", "TableKey", "TableRow"]
+__all__ = ["MAX_COLUMNS", "MAX_DELETED", "Table", "TableKey", "TableRow"]
+
+#: Maximum number of bytes of the columns of a row, which kas accepts.  A longer row
+#: keeps only its most important columns.
+MAX_COLUMNS = 16 * 1024
+
+#: The columns of a row that is too long; each is short.
+_KEPT = ("health", "state", "ready", "wanted", "since", "total")
 
 #: Maximum number of deleted keys that a table remembers: a reader that is further
 #: behind reads all rows again.
@@ -63,7 +70,11 @@ class Table:
 
     def put(self, key: TableKey, resource: str, columns: Mapping[str, Any]) -> bool:
         """Set a row; return False if it already has these columns."""
-        row = TableRow(resource, msgspec.json.encode(columns, order="sorted"))
+        text = msgspec.json.encode(columns, order="sorted")
+        if len(text) > MAX_COLUMNS:
+            few = {name: columns[name] for name in _KEPT if name in columns}
+            text = msgspec.json.encode(few | {"shortened": True}, order="sorted")
+        row = TableRow(resource, text)
         before = self.rows.get(key)
         if before == row:
             return False

@@ -37,7 +37,11 @@ VIEWS = ("summary", "kinds", "workloads", "nodes", "problems", "events")
 #: workloads, and an agent must not fill the disk of kas.
 MAX_ROWS = 100_000
 
-#: Maximum number of bytes of the columns of one row.
+#: Maximum number of bytes of all rows of one view of one agent: a hundred thousand rows
+#: of the usual size.
+MAX_VIEW_SIZE = 32 * 1024 * 1024
+
+#: Maximum number of bytes of the columns of one row; agentk shortens longer ones.
 MAX_COLUMNS = 16 * 1024
 
 #: Number of queries that run at the same time.
@@ -209,7 +213,7 @@ class RowStore:
             # Most tables fit into one message, and need not be staged.
             staged = 0 if message.first and message.last else 1
             _insert(database, view, agent, staged, message.rows)
-            _check_count(database, view, agent, staged)
+            _check_size(database, view, agent, staged)
             if message.last:
                 database.execute(
                     f"UPDATE rows SET staged = 0 WHERE {_OF_VIEW}", (view, agent, 1)
@@ -237,7 +241,7 @@ class RowStore:
                 _delete(database, _OF_KEY, (view, agent, 0, *_key(one)))
             is_more = [_put(database, view, agent, row) for row in message.put]
             if any(is_more):
-                _check_count(database, view, agent, 0)
+                _check_size(database, view, agent, 0)
             if message.sequence:
                 _set_sequence(database, agent, view, message.sequence)
 
@@ -534,15 +538,18 @@ def _key(key: wire.RowKey) -> tuple[str, str, str, str, str]:
     return key.group, key.kind, key.namespace, key.name, key.part
 
 
-def _check_count(
+def _check_size(
     database: sqlite3.Connection, view: str, agent: str, staged: int
 ) -> None:
-    (count,) = database.execute(
-        f"SELECT COUNT(*) FROM rows WHERE {_OF_VIEW}", (view, agent, staged)
+    count, size = database.execute(
+        "SELECT COUNT(*), COALESCE(SUM(LENGTH(columns)), 0) FROM rows"
+        f" WHERE {_OF_VIEW}",
+        (view, agent, staged),
     ).fetchone()
-    if count > MAX_ROWS:
+    if count > MAX_ROWS or size > MAX_VIEW_SIZE:
         raise CallError(
-            Status.RESOURCE_EXHAUSTED, f"a view may have at most {MAX_ROWS} rows"
+            Status.RESOURCE_EXHAUSTED,
+            f"a view may have at most {MAX_ROWS} rows and {MAX_VIEW_SIZE >> 20} MiB",
         )
 
 

@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred, DeferredQueue
 from twisted.internet.task import Clock
 
-from modules.cluster_data.agent.cache import KINDS, SUMMARY, ClusterCache
+from modules.cluster_data.agent.cache import KINDS, MAX_STATES, SUMMARY, ClusterCache
 from modules.cluster_data.agent.shapes import Pod, Workload
 from modules.cluster_data.agent.views.problems import POD, PROBLEMS
 from modules.cluster_data.agent.views.view import ObjectKind
@@ -158,6 +158,20 @@ def test_counts_by_state(stand: Stand) -> None:
     assert stand.rows(SUMMARY)["Pod"] == {"total": 2, "states": {"Running": 2}}
     stand.watches.send("Pod", WatchEventType.DELETED, pod("a"))
     assert stand.rows(SUMMARY)["Pod"] == {"total": 1, "states": {"Running": 1}}
+
+
+def test_many_states(stand: Stand) -> None:
+    """A cluster that invents them gets one number for most of them."""
+    stand.finish_others()
+    for count in range(MAX_STATES + 30):
+        found = pod(f"pod-{count}")
+        found["status"] = {"phase": "Pending", "reason": f"{count}" + "x" * 1000}
+        stand.watches.send("Pod", WatchEventType.ADDED, found)
+    row = stand.rows(SUMMARY)["Pod"]
+    assert row["total"] == MAX_STATES + 30
+    assert len(row["states"]) == MAX_STATES + 1
+    assert row["states"]["other"] == 30
+    assert max(map(len, row["states"])) <= 64
 
 
 def test_counts_do_not_grow_while_a_kind_is_read(stand: Stand) -> None:

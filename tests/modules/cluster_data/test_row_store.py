@@ -162,6 +162,9 @@ def test_limits(stand: StoreStand, monkeypatch: pytest.MonkeyPatch) -> None:
     stand.run(stand.snapshot(*rows[:2]))
     assert stand.refused(stand.delta(rows[2])) is Status.RESOURCE_EXHAUSTED
     assert stand.names() == ["a", "b"]
+    monkeypatch.setattr(row_store, "MAX_VIEW_SIZE", 100)
+    large = row("c", b'{"x":"' + b"x" * 100 + b'"}')
+    assert stand.refused(stand.snapshot(large)) is Status.RESOURCE_EXHAUSTED
     long = row("a", b'"' + b"x" * row_store.MAX_COLUMNS + b'"')
     assert stand.refused(stand.delta(long)) is Status.INVALID_ARGUMENT
     odd = row("a", b"\xff")

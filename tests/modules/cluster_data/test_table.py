@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from modules.cluster_data.agent import table as table_module
 from modules.cluster_data.agent.table import Table, TableKey
+from modules.cluster_data.server import row_store
 
 
 def key(name: str) -> TableKey:
@@ -73,6 +76,17 @@ def test_few_deleted_keys_are_remembered(
     assert not table.has_since(3)
     assert table.has_since(4)
     assert table.since(4) == ([], [key("c"), key("b")])
+
+
+def test_a_row_that_is_too_long(table: Table) -> None:
+    """It keeps its state, and kas accepts it."""
+    columns = {"state": "current", "images": ["x" * table_module.MAX_COLUMNS]}
+    table.put(key("a"), "deployments", columns)
+    assert json.loads(table.rows[key("a")].columns) == {
+        "shortened": True,
+        "state": "current",
+    }
+    assert table_module.MAX_COLUMNS <= row_store.MAX_COLUMNS
 
 
 def test_unknown_numbers(table: Table) -> None:

@@ -34,7 +34,9 @@ def _rows(one: ClusterObject) -> Iterator[ViewRow]:
     )
     yield ViewRow(
         {
-            "object": f"{event.involved_object.kind}/{event.involved_object.name}",
+            "object": shortened(
+                f"{event.involved_object.kind}/{event.involved_object.name}"
+            ),
             "reason": shortened(event.reason),
             "message": shortened(event.message),
             "count": (series.count if series else 0) or event.count or 1,

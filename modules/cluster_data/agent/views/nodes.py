@@ -12,6 +12,7 @@ from modules.cluster_data.agent.views.view import (
     View,
     ViewRow,
     common_columns,
+    shortened,
 )
 
 __all__ = ["NODE", "NODES", "node_state"]
@@ -46,9 +47,9 @@ def _rows(one: ClusterObject) -> Iterator[ViewRow]:
     if pressures:
         columns["pressures"] = pressures
     if info := node.status.node_info:
-        columns["version"] = info.kubelet_version
-        columns["os"] = info.os_image
-        columns["architecture"] = info.architecture
+        columns["version"] = shortened(info.kubelet_version)
+        columns["os"] = shortened(info.os_image)
+        columns["architecture"] = shortened(info.architecture)
     capacity = node.status.capacity or {}
     columns["capacity"] = {
         name: str(capacity[name]) for name in _CAPACITIES if name in capacity
