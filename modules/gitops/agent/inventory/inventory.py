@@ -11,8 +11,10 @@ An inventory never lists fewer objects than exist: objects are added before they
 applied and removed after they were deleted.  The part of an object depends on a hash of
 its key, so a write that is interrupted leaves each part in its old or new state, and
 both are sufficient.  Part 0 is written first, with the version that was read: an agentk
-that has lost its leadership fails at that write.  Because part 0 may be unchanged,
-agentk also checks its version before each delete and after each wait.
+that has lost its leadership fails at that write.  Part 0 names a new commit only in a
+second write, after all other parts, because other agents then rely on every entry.
+Because part 0 may be unchanged, agentk also checks its version before each delete and
+after each wait.
 """
 
 from __future__ import annotations
@@ -429,15 +431,37 @@ class InventoryStore:
         before = len(self._parts)
         if count < before:
             count, datas = before, self._spread(inventory.entries, before)
+        known = self._annotations()
+        is_same = all(known.get(name) == fact for name, fact in facts.items())
+        early = facts
+        if not is_same:
+            # Other agents act as soon as part 0 names the commit, so all other parts
+            # must contain their entries before that.
+            was = known.get(COMMIT, "")
+            early = {**facts, COMMIT: "" if was == facts[COMMIT] else was}
         if 1 < count != before:
             # The old parts stay until the new parts contain the entries that move to
             # them.
             old = (self._parts[0].get("data") or {}) if before else {}
-            await self._put(0, old, facts, max(before, 1))
+            await self._put(0, old, early, max(before, 1))
             for number in range(max(before, 1), count):
-                await self._put(number, datas[number], facts, count)
-        for number in range(count):
-            await self._put(number, datas[number], facts, count)
+                await self._put(number, datas[number], early, count)
+        others = [
+            number
+            for number in range(1, count)
+            if (self._parts[number].get("data") or {}) != datas[number]
+        ]
+        if others:
+            await self._put(0, datas[0], early, count)
+            for number in others:
+                await self._put(number, datas[number], early, count)
+        if not (others and is_same):
+            await self._put(0, datas[0], facts, count)
+
+    def _annotations(self) -> dict[str, str]:
+        """Return the annotations of part 0 as it was last read or written."""
+        metadata = self._parts[0]["metadata"] if self._parts else {}
+        return metadata.get("annotations") or {}
 
     def _split(
         self, entries: Mapping[ObjectKey, InventoryEntry]
