@@ -426,7 +426,7 @@ class Claims:
 
         If the inventory cannot be read, all objects are kept. If *is_at_commit* is
         true, the inventory also claims objects that it owned until this inventory took
-        them.
+        them, and that its commit contains.
         """
         other, found = clean(inventory, MAX_ID), dict[ObjectKey, Claim]()
         try:
@@ -443,7 +443,8 @@ class Claims:
                         if entry is None:
                             continue
                         uid = objects[key]["metadata"].get("uid", "")
-                        had = is_at_commit and not entry.claimed and entry.uid == uid
+                        is_its = not entry.claimed and not entry.leaves
+                        had = is_at_commit and is_its and entry.uid == uid
                         if had or entry.claimed == self._inventory_id:
                             why = f"the inventory {other} of another agent claims it"
                             found[key] = Claim(why, True)

@@ -117,12 +117,15 @@ class InventoryEntry:
         signature, with a key from the Secret that contains the orders.
     :ivar claimed: the inventory that owns the object, although Git also contains it
         here; empty if this inventory owns it.
+    :ivar leaves: whether the commit of the inventory does not contain the object, so
+        that other agents do not give it back.
     """
 
     uid: str = ""
     held: str = ""
     applied: str = ""
     claimed: str = ""
+    leaves: bool = False
 
 
 @attrs.frozen(eq=False)
@@ -727,6 +730,8 @@ def _written(key: ObjectKey, entry: InventoryEntry) -> tuple[str, str]:
         known["applied"] = entry.applied
     if entry.claimed:
         known["claimed"] = entry.claimed
+    if entry.leaves:
+        known["leaves"] = True
     name = key.name.replace(":", "__")
     text = f"{key.namespace}_{name}_{key.group}_{key.kind}"
     if _DATA_KEY.fullmatch(text) is None or "_" in key.name:
@@ -752,7 +757,7 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
         raise ValueError(f"agentk did not write the value of {text!r}")
     said = (str(known.get(name, "")) for name in ("held", "applied", "claimed"))
-    entry = InventoryEntry(known.get("uid", ""), *said)
+    entry = InventoryEntry(known.get("uid", ""), *said, known.get("leaves") is True)
     if text.startswith(_ODD):
         parts = known.get("key")
         if isinstance(parts, list) and [type(one) for one in parts] == [str] * 4:

@@ -558,9 +558,9 @@ def _leaving(
             why = "another object has this name now"
             return Action(Verb.FORGET, key, why, live=live)
         owner = owner_of(live)
-        claimed = inventory.entries[key].claimed
+        entry = inventory.entries[key]
         if owner != settings.inventory_id and not was_given(
-            live, claimed, settings.inventory_id
+            live, entry.claimed, entry.uid, settings.inventory_id
         ):
             return Action(Verb.FORGET, key, f"it is {_of(owner)}", live=live)
         if kept := is_kept(live):

@@ -388,6 +388,58 @@ class ClaimsTests(ReconcileCase):
         report = self.apply("one", STAYS, commit="c3")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
 
+    def test_out_of_git_everywhere(self) -> None:
+        """An object that leaves both agents is not given back, but deleted."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2", policy="adopt_all")
+        self.assertEqual(
+            self.live("moves")["metadata"]["annotations"][CLAIMED_BY], "one"
+        )
+        # Agent 1 reads the commit without the object, and waits in a wave.
+        slow = object_("slow", "Deployment", "apps/v1")
+        needs = {"config.kubernetes.io/depends-on": DEPLOYMENT}
+        late = object_("late", metadata={"annotations": needs})
+        waiting = self.waiting("one", slow, late, commit="c3")
+        self.assertIs(self.entry("one").get("leaves"), True)
+        report = self.apply("two", *config_maps(1), commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+        self.assertIsNone(self.live("moves"))
+        waiting.cancel()
+        # The entry says nothing of the kind if the object is in Git again.
+        self.apply("two", *config_maps(1), MOVES, commit="c4")
+        self.apply("one", STAYS, MOVES, commit="c4")
+        self.assertNotIn("leaves", self.entry("one"))
+
+    def test_given_back_and_out_of_git(self) -> None:
+        """An agent that gets an object back deletes it, if Git does not have it."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2", policy="adopt_all")
+        # As an earlier version, which does not mark entries, gives it.
+        live = self.live("moves")
+        live["metadata"]["annotations"] |= {GIVEN_BY: "two"}
+        del live["metadata"]["annotations"][OWNER]
+        self.objects.put(live)
+        self.apply("two", *config_maps(1), commit="c3")
+        report = self.apply("one", STAYS, commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+        self.assertIsNone(self.live("moves"))
+
+    def entry(self, agent: str) -> dict[str, Any]:
+        """What an inventory says about the moved object."""
+        data = self.live(f"inventory-{agent}")["data"]
+        found: dict[str, Any] = json.loads(data["default_moves__ConfigMap"])
+        return found
+
+    def waiting(self, agent: str, *objects: Any, commit: str) -> Deferred[Any]:
+        """A commit that waits in a wave."""
+        given = {"claims": self.asked(agent, commit).of, **self.of_agent(agent)}
+        source = read_source([("a.yaml", text(*objects).encode())])
+        running = Deferred.fromCoroutine(self.reconciler(**given).run(commit, source))
+        self.clock.pump([0.1] * 10)
+        self.assertFalse(running.called)
+        running.addErrback(lambda failure: failure.trap(CancelledError))
+        return running
+
     def test_another_source(self) -> None:
         """There is no commit to wait for; what is claimed is handed over."""
         uid = self.begin(source="x")
