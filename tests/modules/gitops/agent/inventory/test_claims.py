@@ -201,11 +201,14 @@ class ClaimsTests(ReconcileCase):
         report = self.apply("one", STAYS, MOVES, commit="c3")
         self.assertEqual((report.failed, self.owner()), ([], "one"))
         annotations = self.live("moves")["metadata"]["annotations"]
-        self.assertEqual({CLAIMED_BY, GIVEN_BY} & annotations.keys(), set())
+        self.assertEqual(annotations.get(CLAIMED_BY), "two")
+        self.assertNotIn(GIVEN_BY, annotations)
         # Agent 2, which has not read that commit, asks again, and takes nothing.
         report = self.apply("two", *config_maps(1), MOVES, commit="c2")
         self.assertEqual(len(report.failed), 1)
         self.apply("two", *config_maps(1), commit="c3")
+        annotations = self.live("moves")["metadata"]["annotations"]
+        self.assertNotIn(CLAIMED_BY, annotations)
         self.apply("one", STAYS, MOVES, commit="c3")
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
         self.assertEqual((self.owner(), self.deleted()), ("one", []))
@@ -387,6 +390,25 @@ class ClaimsTests(ReconcileCase):
         self.apply("two", *config_maps(1), commit="c3")
         report = self.apply("one", STAYS, commit="c3")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+
+    def test_undo_while_the_other_one_waits(self) -> None:
+        """The claim stays, because the other agent repeats it in its next pass only."""
+        uid = self.begin()
+        slow = object_("slow", "Deployment", "apps/v1")
+        needs = {"config.kubernetes.io/depends-on": DEPLOYMENT}
+        late = object_("late", metadata={"annotations": needs})
+        waiting = self.waiting("two", *config_maps(1), slow, late, MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        self.assertEqual(self.owner(), "")
+        self.apply("one", STAYS, MOVES, commit="c1")
+        self.assertEqual(self.owner(), "one")
+        for _ in range(2):
+            self.apply("one", STAYS, commit="c2")
+            self.time += OTHERS_SECONDS
+        self.assertEqual((self.owner(), self.deleted()), ("", []))
+        waiting.cancel()
+        self.apply("two", *config_maps(1), slow, MOVES, commit="c2")
+        self.handed_over(uid)
 
     def test_out_of_git_everywhere(self) -> None:
         """An object that leaves both agents is not given back, but deleted."""
