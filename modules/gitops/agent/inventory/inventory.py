@@ -44,6 +44,7 @@ __all__ = [
     "LABEL",
     "MAX_PARTS",
     "PARTS",
+    "SELECTION",
     "SOURCE",
     "WRITER",
     "Inventory",
@@ -79,6 +80,9 @@ WRITER = "txkas/writer"
 
 #: Annotation of part 0: the repository and ref that the project follows.
 SOURCE = "txkas/source"
+
+#: Annotation of part 0: `Inventory.selection`.
+SELECTION = "txkas/selection"
 
 #: Reason to hold an object whose inventory entry is no longer marked as held.
 HELD_BEFORE = "it waited for an approval before"
@@ -139,6 +143,8 @@ class Inventory:
         were last applied and pruned; empty if no inventory exists yet.
     :ivar source: the repository and ref that the project follows, as information for
         other agents.
+    :ivar selection: `ManifestProject.selection` of the last pass in which no delete
+        waited for others; empty while a delete waits after the settings changed.
     :ivar of_other: the agentk that wrote the inventory last, if that agentk belongs to
         another agent or led with another Lease; empty if it is this agentk or unknown.
     """
@@ -149,6 +155,7 @@ class Inventory:
     default_namespace: str = ""
     of_other: str = ""
     source: str = ""
+    selection: str = ""
 
 
 class _Parts(NamedTuple):
@@ -242,6 +249,7 @@ class InventoryStore:
             annotations.get(DEFAULT, first["metadata"]["namespace"]),
             of_other,
             annotations.get(SOURCE, ""),
+            annotations.get(SELECTION, ""),
         )
 
     async def _read_former(self) -> _Parts | None:
@@ -377,6 +385,8 @@ class InventoryStore:
         facts = {COMMIT: inventory.commit, DEFAULT: inventory.default_namespace}
         if inventory.source:
             facts[SOURCE] = inventory.source
+        if inventory.selection:
+            facts[SELECTION] = inventory.selection
         if self._writer is not None and self._writer.lease:
             facts[WRITER] = self._writer.mark
         if self._orders is not None and any(
