@@ -9,6 +9,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from typing import Any, Literal
 
 import attrs
@@ -31,6 +32,9 @@ MAX_PROJECTS = 500
 
 #: Pattern for the name of a Namespace, or for a part of another name.
 _LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+
+#: Number of hexadecimal characters of `ManifestProject.selection`.
+SELECTION = 16
 
 #: Glob of the files of a project without ``paths``.
 EVERYTHING = "**/*.{yaml,yml,json}"
@@ -362,6 +366,12 @@ class ManifestProject:
         found = tuple(one.glob for one in self.paths)
         every = EVERYTHING if self.source.kind == "plain" else "**/*"
         return found or (every,)
+
+    @property
+    def selection(self) -> str:
+        """Digest of the settings that select the objects of the project in Git."""
+        said = self.id, self.ref, self.globs, self.source, self.default_namespace
+        return sha256(repr(said).encode()).hexdigest()[:SELECTION]
 
 
 def _is_annotation(instance: object, attribute: object, value: str) -> None:

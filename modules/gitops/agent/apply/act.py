@@ -63,7 +63,12 @@ class Act:
         plan, settings = self._plan, self._settings
         namespace = plan.inventory.default_namespace or settings.default_namespace
         self._ledger = Ledger(
-            plan, settings.source, self._store, self._leads, namespace
+            plan,
+            settings.source,
+            self._store,
+            self._leads,
+            namespace,
+            settings.selection,
         )
 
     @property
@@ -136,4 +141,6 @@ class Act:
             await pruner.prune_all()
         if plan.whole and not ledger.has(Outcome.BLOCKED):
             ledger.namespace = self._settings.default_namespace
+        if plan.whole and not plan.waits:
+            ledger.selection = self._settings.selection
         await ledger.write()

@@ -68,6 +68,8 @@ class Applier:
                     self._settled[key] = settled
             elif action.claims:
                 entries[key] = InventoryEntry(action.uid, claimed=action.claims)
+            elif key in entries:
+                entries[key] = attrs.evolve(entries[key], leaves=False)
 
     @property
     def changes_nothing(self) -> bool:

@@ -31,10 +31,11 @@ class Ledger:
     """
     Record of one execution of a plan.
 
-    :param source: the `SourceSettings.source` of the project.
+    :param source: the `SourceSettings.source` of the project; *selection* also.
     :param leads: returns whether this agentk still leads.
     :ivar entries: the inventory's entries; `write` stores them.
     :ivar namespace: the ``default_namespace`` of all entries.
+    :ivar selection: see `Inventory.selection`.
     :ivar results: the result of each object so far.
     """
 
@@ -43,6 +44,7 @@ class Ledger:
     _store: InventoryStore
     _leads: Callable[[], bool]
     namespace: str
+    selection: str = ""
     entries: dict[ObjectKey, InventoryEntry] = attrs.field(init=False)
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
     #: The inventory as it was last read or written.
@@ -50,6 +52,13 @@ class Ledger:
 
     def __attrs_post_init__(self) -> None:
         self._inventory = self._plan.inventory
+        before = self._inventory.selection
+        if not self._plan.whole:
+            self.selection = before
+        elif self.selection != before:
+            # Forget the former settings, because they may return before all deletes
+            # have waited.
+            self.selection = ""
         self.entries = dict(self._plan.inventory.entries)
 
     def note(self, key: ObjectKey, outcome: Outcome, reason: str = "") -> None:
@@ -122,6 +131,7 @@ class Ledger:
             default_namespace=self.namespace,
             of_other="",
             source=self._source,
+            selection=self.selection,
         )
         if attrs.astuple(after, recurse=False) == attrs.astuple(before, recurse=False):
             return

@@ -31,6 +31,7 @@ from modules.gitops.agent.objects.prune_guards import (
     OWNER,
     UNDECIDED,
     claimed_by,
+    given_by,
     owner_of,
 )
 from modules.gitops.agent.plan.plan import Action
@@ -260,7 +261,11 @@ class OwnershipMarks:
                 return False
             # Record a claim of the previous owner: if the owner still has the object in
             # Git, it gets the object back later, unless it drops the claim.
-            claim = owner if owner and owner != own else None
+            claim: str | None = owner if owner and owner != own else None
+            if not owner and given_by(live) == own:
+                # The other agent may still have the object in Git: if this agent gives
+                # it up again, the claim counts again, unless that agent drops it.
+                claim = claimed_by(live) or None
             mark = {OWNER: own, CLAIMED_BY: claim, GIVEN_BY: None}
             try:
                 await self._annotate_unchanged(live, resource, mark)

@@ -88,7 +88,7 @@ class Pruner:
         """Update the inventory's entries of the objects that were removed from Git."""
         entries = self._ledger.entries
         for key, action in self._execution.plan.leaving.items():
-            entries[key] = attrs.evolve(entries[key], held=action.held)
+            entries[key] = attrs.evolve(entries[key], held=action.held, leaves=True)
 
     async def release_all(self, failed: bool) -> None:
         """
@@ -160,8 +160,8 @@ class Pruner:
         if live is None or live["metadata"].get("uid", "") != action.uid:
             self._ledger.note(key, Outcome.PRUNED)
             return True
-        own, claimed = self._execution.inventory_id, self._ledger.entries[key].claimed
-        if owner_of(live) != own and not was_given(live, claimed, own):
+        own, entry = self._execution.inventory_id, self._ledger.entries[key]
+        if owner_of(live) != own and not was_given(live, entry.claimed, entry.uid, own):
             self._ledger.entries.pop(key, None)
             self._ledger.note(key, Outcome.FORGOTTEN, "it has another owner now")
             return True

@@ -32,6 +32,12 @@ delays no further delete of the same commit of agent 1. A newer commit begins an
 wait, because agent 2 may be able to apply the newer commit, which may move an object to
 agent 2.
 
+An inventory at the commit of agent 1 does not show that its agent has read the newest
+configuration. If the settings of agent 1 that select its objects have changed, a glob
+may have moved to agent 2. So all inventories of the source count as behind then, until
+a pass of agent 1 in which no delete waits: only then, agent 1 writes a digest of its
+settings to its inventory.
+
 Other users may also create too many ConfigMaps for agent 1 to read. So agent 1 reads
 each inventory that an object names, and waits for the others as if they were behind.
 """
@@ -49,6 +55,7 @@ from modules.gitops.agent.inventory.inventory import (
     LABEL,
     MAX_PARTS,
     PARTS,
+    SELECTION,
     SOURCE,
     WRITER,
     entry_of,
@@ -91,7 +98,7 @@ MAX_CLAIMANTS = 8
 
 #: Annotations that are read, and maximum characters of each annotation, because other
 #: users may write any text.
-_FACTS = (COMMIT, PARTS, SOURCE, WRITER)
+_FACTS = (COMMIT, PARTS, SELECTION, SOURCE, WRITER)
 MAX_FACT = 4096
 
 #: Key of the namespace among the annotations; no annotation has this name.
@@ -218,16 +225,20 @@ class _Facts:
     :ivar own: ids of inventories of this agentk.
     :ivar behind: inventories that are not at this commit but may reach it, each with
         its commit and its writer.
-    :ivar at_commit: inventories of the same source that are at this commit.
+    :ivar at_commit: inventories of the same source that are at this commit, each with
+        its writer.
     :ivar same: inventories in *behind* that certainly follow the same repository.
+    :ivar is_reselected: whether the settings that select the objects of this inventory
+        have changed.
     :ivar is_all: whether all inventories were read.
     :ivar may_list: whether agentk may list the ConfigMaps of inventories.
     """
 
     own: set[str] = attrs.field(factory=set)
     behind: dict[str, tuple[str, str]] = attrs.field(factory=dict)
-    at_commit: set[str] = attrs.field(factory=set)
+    at_commit: dict[str, str] = attrs.field(factory=dict)
     same: set[str] = attrs.field(factory=set)
+    is_reselected: bool = False
     is_all: bool = True
     may_list: bool = True
 
@@ -261,6 +272,7 @@ class Claims:
     :param commit: the commit without the objects.
     :param waits: the waits of deletes until other agents reach the commit.
     :param now: the current time, by the clock of *waits*.
+    :param selection: see `Inventory.selection`.
     """
 
     _client: IKubernetesClient
@@ -271,6 +283,7 @@ class Claims:
     _commit: str
     _waits: Waits
     _now: float
+    _selection: str = ""
 
     async def of(
         self, objects: Mapping[ObjectKey, KubernetesObject]
@@ -286,7 +299,7 @@ class Claims:
         if not objects:
             self._waits.end()
             return {}
-        facts = _Facts()
+        facts = _Facts(is_reselected=bool(self._selection))
         try:
             await self._read(facts)
         except CallError as error:
@@ -315,9 +328,15 @@ class Claims:
             for inventory, (commit, _) in facts.behind.items()
             if inventory not in own
         }
+        at_commit = facts.at_commit.keys() - own
+        if facts.is_reselected:
+            # The other agents may not have read the configuration that moves an object
+            # to them, although they have read this commit.
+            settings = f"{self._commit} with settings {self._selection}"
+            behind |= dict.fromkeys(at_commit, settings)
         rest = {key: one for key, one in objects.items() if key not in found}
         if rest:
-            for inventory in await self._wanting(facts.at_commit - own, rest):
+            for inventory in await self._wanting(at_commit, rest):
                 behind[inventory] = f"{self._commit} without annotations"
         if not facts.is_all:
             behind[_UNSEEN] = ""
@@ -335,13 +354,18 @@ class Claims:
                 f"{OTHERS_SECONDS / 60:g} minutes"
             )
         else:
-            _, writer = facts.behind.get(last, ("", ""))
+            _, writer = facts.behind.get(last, ("", facts.at_commit.get(last, "")))
+            is_at = (
+                "may be at other settings"
+                if last in at_commit
+                else "is at another commit"
+            )
             agent = clean(writer.partition("@")[0], MAX_ID)
             who = f"agent {agent}" if agent else "another agent"
             why = (
                 f"waits up to {OTHERS_SECONDS / 60:g} minutes for {who}, which follows "
                 f"the same source and may still claim it (its inventory "
-                f"{clean(last, MAX_ID)} is at another commit)"
+                f"{clean(last, MAX_ID)} {is_at})"
             )
         for key, left in waiting.items():
             if key not in found or key in early:
@@ -372,8 +396,11 @@ class Claims:
                 # The first part of each inventory has the mark.
                 if self._is_own(said):
                     facts.own.add(inventory)
+                    if inventory == self._inventory_id:
+                        before = said.get(SELECTION, "")
+                        facts.is_reselected = before != self._selection
                 elif self._may_follow_same(said) and said.get(COMMIT) == self._commit:
-                    facts.at_commit.add(inventory)
+                    facts.at_commit[inventory] = said.get(WRITER, "")[:MAX_ID]
                 elif self._may_follow_same(said):
                     commit, writer = said.get(COMMIT, ""), said.get(WRITER, "")
                     facts.behind[inventory] = commit[:MAX_ID], writer[:MAX_ID]
@@ -426,7 +453,7 @@ class Claims:
 
         If the inventory cannot be read, all objects are kept. If *is_at_commit* is
         true, the inventory also claims objects that it owned until this inventory took
-        them.
+        them, and that its commit contains.
         """
         other, found = clean(inventory, MAX_ID), dict[ObjectKey, Claim]()
         try:
@@ -443,7 +470,8 @@ class Claims:
                         if entry is None:
                             continue
                         uid = objects[key]["metadata"].get("uid", "")
-                        had = is_at_commit and not entry.claimed and entry.uid == uid
+                        is_its = not entry.claimed and not entry.leaves
+                        had = is_at_commit and is_its and entry.uid == uid
                         if had or entry.claimed == self._inventory_id:
                             why = f"the inventory {other} of another agent claims it"
                             found[key] = Claim(why, True)

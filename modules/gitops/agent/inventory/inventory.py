@@ -11,8 +11,10 @@ An inventory never lists fewer objects than exist: objects are added before they
 applied and removed after they were deleted.  The part of an object depends on a hash of
 its key, so a write that is interrupted leaves each part in its old or new state, and
 both are sufficient.  Part 0 is written first, with the version that was read: an agentk
-that has lost its leadership fails at that write.  Because part 0 may be unchanged,
-agentk also checks its version before each delete and after each wait.
+that has lost its leadership fails at that write.  Part 0 names a new commit only in a
+second write, after all other parts, because other agents then rely on every entry.
+Because part 0 may be unchanged, agentk also checks its version before each delete and
+after each wait.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ __all__ = [
     "LABEL",
     "MAX_PARTS",
     "PARTS",
+    "SELECTION",
     "SOURCE",
     "WRITER",
     "Inventory",
@@ -77,6 +80,9 @@ WRITER = "txkas/writer"
 
 #: Annotation of part 0: the repository and ref that the project follows.
 SOURCE = "txkas/source"
+
+#: Annotation of part 0: `Inventory.selection`.
+SELECTION = "txkas/selection"
 
 #: Reason to hold an object whose inventory entry is no longer marked as held.
 HELD_BEFORE = "it waited for an approval before"
@@ -115,12 +121,15 @@ class InventoryEntry:
         signature, with a key from the Secret that contains the orders.
     :ivar claimed: the inventory that owns the object, although Git also contains it
         here; empty if this inventory owns it.
+    :ivar leaves: whether the commit of the inventory does not contain the object, so
+        that other agents do not give it back.
     """
 
     uid: str = ""
     held: str = ""
     applied: str = ""
     claimed: str = ""
+    leaves: bool = False
 
 
 @attrs.frozen(eq=False)
@@ -134,6 +143,8 @@ class Inventory:
         were last applied and pruned; empty if no inventory exists yet.
     :ivar source: the repository and ref that the project follows, as information for
         other agents.
+    :ivar selection: `ManifestProject.selection` of the last pass in which no delete
+        waited for others; empty while a delete waits after the settings changed.
     :ivar of_other: the agentk that wrote the inventory last, if that agentk belongs to
         another agent or led with another Lease; empty if it is this agentk or unknown.
     """
@@ -144,6 +155,7 @@ class Inventory:
     default_namespace: str = ""
     of_other: str = ""
     source: str = ""
+    selection: str = ""
 
 
 class _Parts(NamedTuple):
@@ -237,6 +249,7 @@ class InventoryStore:
             annotations.get(DEFAULT, first["metadata"]["namespace"]),
             of_other,
             annotations.get(SOURCE, ""),
+            annotations.get(SELECTION, ""),
         )
 
     async def _read_former(self) -> _Parts | None:
@@ -372,6 +385,8 @@ class InventoryStore:
         facts = {COMMIT: inventory.commit, DEFAULT: inventory.default_namespace}
         if inventory.source:
             facts[SOURCE] = inventory.source
+        if inventory.selection:
+            facts[SELECTION] = inventory.selection
         if self._writer is not None and self._writer.lease:
             facts[WRITER] = self._writer.mark
         if self._orders is not None and any(
@@ -429,15 +444,37 @@ class InventoryStore:
         before = len(self._parts)
         if count < before:
             count, datas = before, self._spread(inventory.entries, before)
+        known = self._annotations()
+        is_same = all(known.get(name) == fact for name, fact in facts.items())
+        early = facts
+        if not is_same:
+            # Other agents act as soon as part 0 names the commit, so all other parts
+            # must contain their entries before that.
+            was = known.get(COMMIT, "")
+            early = {**facts, COMMIT: "" if was == facts[COMMIT] else was}
         if 1 < count != before:
             # The old parts stay until the new parts contain the entries that move to
             # them.
             old = (self._parts[0].get("data") or {}) if before else {}
-            await self._put(0, old, facts, max(before, 1))
+            await self._put(0, old, early, max(before, 1))
             for number in range(max(before, 1), count):
-                await self._put(number, datas[number], facts, count)
-        for number in range(count):
-            await self._put(number, datas[number], facts, count)
+                await self._put(number, datas[number], early, count)
+        others = [
+            number
+            for number in range(1, count)
+            if (self._parts[number].get("data") or {}) != datas[number]
+        ]
+        if others:
+            await self._put(0, datas[0], early, count)
+            for number in others:
+                await self._put(number, datas[number], early, count)
+        if not (others and is_same):
+            await self._put(0, datas[0], facts, count)
+
+    def _annotations(self) -> dict[str, str]:
+        """Return the annotations of part 0 as it was last read or written."""
+        metadata = self._parts[0]["metadata"] if self._parts else {}
+        return metadata.get("annotations") or {}
 
     def _split(
         self, entries: Mapping[ObjectKey, InventoryEntry]
@@ -703,6 +740,8 @@ def _written(key: ObjectKey, entry: InventoryEntry) -> tuple[str, str]:
         known["applied"] = entry.applied
     if entry.claimed:
         known["claimed"] = entry.claimed
+    if entry.leaves:
+        known["leaves"] = True
     name = key.name.replace(":", "__")
     text = f"{key.namespace}_{name}_{key.group}_{key.kind}"
     if _DATA_KEY.fullmatch(text) is None or "_" in key.name:
@@ -728,7 +767,7 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
         raise ValueError(f"agentk did not write the value of {text!r}")
     said = (str(known.get(name, "")) for name in ("held", "applied", "claimed"))
-    entry = InventoryEntry(known.get("uid", ""), *said)
+    entry = InventoryEntry(known.get("uid", ""), *said, known.get("leaves") is True)
     if text.startswith(_ODD):
         parts = known.get("key")
         if isinstance(parts, list) and [type(one) for one in parts] == [str] * 4:

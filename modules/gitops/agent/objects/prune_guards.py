@@ -136,21 +136,25 @@ def given_by(live: KubernetesObject) -> str:
     return given
 
 
-def was_given(live: KubernetesObject, claimed: str, inventory_id: str) -> bool:
+def was_given(
+    live: KubernetesObject, claimed: str, uid: str, inventory_id: str
+) -> bool:
     """
     Return whether another inventory released an object for this one.
 
     No inventory owns the object until this inventory takes it, so this inventory must
     delete the object if Git does not contain the object any more.
 
-    :param claimed: the inventory that owned the object when this inventory claimed it.
+    :param claimed: the inventory that owned the object when this inventory claimed it;
+        empty if this inventory owned it, so that any other inventory may have given it
+        back.
+    :param uid: the uid of the object in this inventory.
     """
-    return (
-        bool(claimed)
-        and not owner_of(live)
-        and given_by(live) == claimed
-        and claimed_by(live) == inventory_id
-    )
+    former = given_by(live)
+    if not former or owner_of(live) or claimed_by(live) != inventory_id:
+        return False
+    is_same: bool = uid == live["metadata"].get("uid", "")
+    return former == claimed if claimed else is_same
 
 
 def engine_of(live: KubernetesObject) -> str:

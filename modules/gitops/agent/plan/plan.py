@@ -146,6 +146,8 @@ class Plan:
     :ivar held: objects of *leaving* that wait for an operator's approval, because a
         limit of the source holds them back.
     :ivar whole: whether *wanted* contains all objects in Git.
+    :ivar waits: whether an object of *leaving* stays for others, which may still need
+        it.
     """
 
     commit: str
@@ -156,6 +158,7 @@ class Plan:
     leaving_order: Order
     held: tuple[ObjectKey, ...] = ()
     whole: bool = True
+    waits: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -179,11 +182,13 @@ class SourceSettings:
     :ivar prune_timeout: seconds until a deleted object must be gone; until then, agentk
         does not delete the objects that it needs; 0 to not wait.
     :ivar only_keeps: whether no object is created or taken; see `FOLDER_GONE`.
+    :ivar selection: see `Inventory.selection`.
     :ivar siblings: the other sources of this agent, by the ids of their inventories.
     """
 
     inventory_id: str
     source: str = ""
+    selection: str = ""
     siblings: Mapping[str, str] = attrs.field(factory=dict)
     policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = "must_match"
     force: bool = False
@@ -285,6 +290,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         else one
         for one in leaving
     ]
+    waits = any(one.verb is Verb.BLOCK for one in leaving)
     # Objects that agentk would never delete must not lower the share of the deletes.
     never = {one.key for one in leaving if one.verb is Verb.DETACH} | {
         one.key
@@ -325,6 +331,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         _leaving_order(leaving),
         # If the source does not prune, no approval is needed.
         tuple(kept) if settings.prune else (),
+        waits=waits,
     )
 
 
@@ -558,9 +565,9 @@ def _leaving(
             why = "another object has this name now"
             return Action(Verb.FORGET, key, why, live=live)
         owner = owner_of(live)
-        claimed = inventory.entries[key].claimed
+        entry = inventory.entries[key]
         if owner != settings.inventory_id and not was_given(
-            live, claimed, settings.inventory_id
+            live, entry.claimed, entry.uid, settings.inventory_id
         ):
             return Action(Verb.FORGET, key, f"it is {_of(owner)}", live=live)
         if kept := is_kept(live):

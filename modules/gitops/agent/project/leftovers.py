@@ -205,11 +205,12 @@ class Leftovers:
             live = await live_object(
                 self._client, kinds.get((key.group, key.kind)), key
             )
-            claimed = entries[key].claimed
-            if live is not None and claimed and owner_of(live):
+            entry = entries[key]
+            if live is not None and entry.claimed and owner_of(live):
                 await self._drop_claim(inventory, live)
             if live is not None and (
-                owner_of(live) == inventory or was_given(live, claimed, inventory)
+                owner_of(live) == inventory
+                or was_given(live, entry.claimed, entry.uid, inventory)
             ):
                 is_empty = False
                 if not is_wanted:

@@ -163,6 +163,7 @@ class Passes:
             settings=SourceSettings(
                 inventory_id=self._stores.id_of(snapshot),
                 source=snapshot.followed,
+                selection=settings.selection,
                 siblings=self._transfers.handover.inventories,
                 default_namespace=settings.default_namespace,
                 policy=settings.inventory_policy,

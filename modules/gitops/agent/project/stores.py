@@ -80,6 +80,7 @@ class ProjectStores:
             snapshot.commit,
             waits,
             self._api.clock.seconds(),
+            self._settings.selection,
         )
 
     @property

@@ -32,6 +32,12 @@ from modules.gitops.agent.objects.manifests import read_source
 from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, GIVEN_BY, OWNER
 from modules.gitops.agent.plan.plan import MAX_OWNER
 from modules.gitops.agent.project.reconcile import Report
+from modules.gitops.wire.settings import (
+    ManifestPath,
+    ManifestProject,
+    ManifestRef,
+    SourceKind,
+)
 from tests.modules.gitops.agent.project.test_reconcile import (
     ReconcileCase,
     config_maps,
@@ -125,12 +131,15 @@ class ClaimsTests(ReconcileCase):
         self, agent: str, *objects: Any, commit: str, source: str = "apps", **given: Any
     ) -> Report:
         """A commit, as one of the agents applies it."""
-        given.setdefault("claims", self.asked(agent, commit, source).of)
+        selection = given.get("selection", "")
+        given.setdefault("claims", self.asked(agent, commit, source, selection).of)
         return self.commit(
             *objects, commit=commit, **self.of_agent(agent, source), **given
         )
 
-    def asked(self, agent: str, commit: str, source: str = "apps") -> Claims:
+    def asked(
+        self, agent: str, commit: str, source: str = "apps", selection: str = ""
+    ) -> Claims:
         """What looks for claims, for one of the agents."""
         return Claims(
             self.client,
@@ -141,6 +150,7 @@ class ClaimsTests(ReconcileCase):
             commit,
             self.waits[agent],
             self.time,
+            selection,
         )
 
     def of_agent(self, agent: str, source: str = "apps") -> dict[str, Any]:
@@ -201,11 +211,14 @@ class ClaimsTests(ReconcileCase):
         report = self.apply("one", STAYS, MOVES, commit="c3")
         self.assertEqual((report.failed, self.owner()), ([], "one"))
         annotations = self.live("moves")["metadata"]["annotations"]
-        self.assertEqual({CLAIMED_BY, GIVEN_BY} & annotations.keys(), set())
+        self.assertEqual(annotations.get(CLAIMED_BY), "two")
+        self.assertNotIn(GIVEN_BY, annotations)
         # Agent 2, which has not read that commit, asks again, and takes nothing.
         report = self.apply("two", *config_maps(1), MOVES, commit="c2")
         self.assertEqual(len(report.failed), 1)
         self.apply("two", *config_maps(1), commit="c3")
+        annotations = self.live("moves")["metadata"]["annotations"]
+        self.assertNotIn(CLAIMED_BY, annotations)
         self.apply("one", STAYS, MOVES, commit="c3")
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
         self.assertEqual((self.owner(), self.deleted()), ("one", []))
@@ -387,6 +400,118 @@ class ClaimsTests(ReconcileCase):
         self.apply("two", *config_maps(1), commit="c3")
         report = self.apply("one", STAYS, commit="c3")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+
+    def test_undo_while_the_other_one_waits(self) -> None:
+        """The claim stays, because the other agent repeats it in its next pass only."""
+        uid = self.begin()
+        slow = object_("slow", "Deployment", "apps/v1")
+        needs = {"config.kubernetes.io/depends-on": DEPLOYMENT}
+        late = object_("late", metadata={"annotations": needs})
+        waiting = self.waiting("two", *config_maps(1), slow, late, MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        self.assertEqual(self.owner(), "")
+        self.apply("one", STAYS, MOVES, commit="c1")
+        self.assertEqual(self.owner(), "one")
+        for _ in range(2):
+            self.apply("one", STAYS, commit="c2")
+            self.time += OTHERS_SECONDS
+        self.assertEqual((self.owner(), self.deleted()), ("", []))
+        waiting.cancel()
+        self.apply("two", *config_maps(1), slow, MOVES, commit="c2")
+        self.handed_over(uid)
+
+    def test_settings_that_move_an_object(self) -> None:
+        """The commit of another inventory does not show that its agent has them."""
+        uid = self.begin(selection="s1")
+        for _ in range(2):
+            report = self.apply("one", STAYS, commit="c1", selection="s2")
+            self.assertIn("may be at other settings", report.blocked[0].reason)
+            # Another agentk leads now.
+            self.waits["one"] = Waits()
+        # The former settings return, and change again.
+        self.apply("one", STAYS, MOVES, object_("other"), commit="c1", selection="s2")
+        self.apply("one", STAYS, MOVES, object_("other"), commit="c2", selection="s2")
+        report = self.apply("one", STAYS, object_("other"), commit="c2", selection="s1")
+        self.assertEqual(len(report.blocked), 1)
+        report = self.apply("one", STAYS, commit="c2", selection="s2")
+        self.assertEqual(len(report.blocked), 2)
+        self.apply("two", *config_maps(1), MOVES, commit="c2", selection="s2")
+        report = self.apply("one", STAYS, commit="c2", selection="s2")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.DETACHED)
+        self.apply("two", *config_maps(1), MOVES, commit="c2", selection="s2")
+        self.handed_over(uid)
+
+    def test_settings_and_the_next_deletes(self) -> None:
+        """Deletes wait once after the settings changed, also with a new commit."""
+        self.begin(selection="s1")
+        self.apply("two", *config_maps(1), commit="c2", selection="s1")
+        for _ in range(2):
+            report = self.apply("one", STAYS, commit="c2", selection="s2")
+            self.assertEqual(len(report.blocked), 1)
+            self.time += OTHERS_SECONDS / 2
+        self.apply("one", STAYS, commit="c2", selection="s2")
+        self.assertIsNone(self.live("moves"))
+        self.apply("two", *config_maps(1), commit="c3", selection="s1")
+        self.apply("one", MOVES, commit="c3", selection="s2")
+        self.assertIsNone(self.live("stays"))
+
+    def test_settings_without_others(self) -> None:
+        """Deletes wait for no one, if no other agent follows the source."""
+        self.apply("one", STAYS, MOVES, commit="c1", selection="s1")
+        self.apply("one", STAYS, commit="c1", selection="s2")
+        self.assertIsNone(self.live("moves"))
+
+    def test_out_of_git_everywhere(self) -> None:
+        """An object that leaves both agents is not given back, but deleted."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2", policy="adopt_all")
+        self.assertEqual(
+            self.live("moves")["metadata"]["annotations"][CLAIMED_BY], "one"
+        )
+        # Agent 1 reads the commit without the object, and waits in a wave.
+        slow = object_("slow", "Deployment", "apps/v1")
+        needs = {"config.kubernetes.io/depends-on": DEPLOYMENT}
+        late = object_("late", metadata={"annotations": needs})
+        waiting = self.waiting("one", slow, late, commit="c3")
+        self.assertIs(self.entry("one").get("leaves"), True)
+        report = self.apply("two", *config_maps(1), commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+        self.assertIsNone(self.live("moves"))
+        waiting.cancel()
+        # The entry says nothing of the kind if the object is in Git again.
+        self.apply("two", *config_maps(1), MOVES, commit="c4")
+        self.apply("one", STAYS, MOVES, commit="c4")
+        self.assertNotIn("leaves", self.entry("one"))
+
+    def test_given_back_and_out_of_git(self) -> None:
+        """An agent that gets an object back deletes it, if Git does not have it."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2", policy="adopt_all")
+        # As an earlier version, which does not mark entries, gives it.
+        live = self.live("moves")
+        live["metadata"]["annotations"] |= {GIVEN_BY: "two"}
+        del live["metadata"]["annotations"][OWNER]
+        self.objects.put(live)
+        self.apply("two", *config_maps(1), commit="c3")
+        report = self.apply("one", STAYS, commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+        self.assertIsNone(self.live("moves"))
+
+    def entry(self, agent: str) -> dict[str, Any]:
+        """What an inventory says about the moved object."""
+        data = self.live(f"inventory-{agent}")["data"]
+        found: dict[str, Any] = json.loads(data["default_moves__ConfigMap"])
+        return found
+
+    def waiting(self, agent: str, *objects: Any, commit: str) -> Deferred[Any]:
+        """A commit that waits in a wave."""
+        given = {"claims": self.asked(agent, commit).of, **self.of_agent(agent)}
+        source = read_source([("a.yaml", text(*objects).encode())])
+        running = Deferred.fromCoroutine(self.reconciler(**given).run(commit, source))
+        self.clock.pump([0.1] * 10)
+        self.assertFalse(running.called)
+        running.addErrback(lambda failure: failure.trap(CancelledError))
+        return running
 
     def test_another_source(self) -> None:
         """There is no commit to wait for; what is claimed is handed over."""
@@ -944,6 +1069,20 @@ class ClaimsTests(ReconcileCase):
         self.objects.put(live)
         report = self.apply("two", *config_maps(1), MOVES, commit="c2")
         self.assertIn("it is of no inventory", report.failed[0].reason)
+
+
+def test_selections() -> None:
+    """Settings that do not select objects do not count."""
+    one = ManifestProject(id="apps")
+    for same in (attrs.evolve(one, prune=False), attrs.evolve(one, name="other")):
+        assert same.selection == one.selection
+    for other in (
+        attrs.evolve(one, paths=(ManifestPath(glob="/a/*.yaml"),)),
+        attrs.evolve(one, ref=ManifestRef(branch="m")),
+        attrs.evolve(one, default_namespace="here"),
+        attrs.evolve(one, source=SourceKind(kind="kustomize")),
+    ):
+        assert other.selection != one.selection
 
 
 def test_sources() -> None:

@@ -443,6 +443,55 @@ class InventoryTests(SynchronousTestCase):
             else:
                 self.fail("it never ends")
 
+    def test_the_commit_comes_last(self) -> None:
+        """Wherever a write stops, all entries are there if the commit is named."""
+        self.small()
+        for old, new in (
+            ((), range(100)),
+            (range(5), range(100)),
+            (range(60), range(40, 140)),
+        ):
+            for changed in ({"commit": "c2"}, {"source": "other"}):
+                for stops in range(1, 40):
+                    if self.announced(entries(*old), entries(*new), stops, changed):
+                        break
+                else:
+                    self.fail("it never ends")
+
+    def announced(
+        self,
+        old: dict[ObjectKey, InventoryEntry],
+        new: dict[ObjectKey, InventoryEntry],
+        stops: int,
+        changed: dict[str, str],
+    ) -> bool:
+        """Write *new* over *old*; whether it came to its end before the request."""
+        self.remove_all()
+        first = Inventory(old, "c1", source="apps")
+        if old:
+            self.pair.run(self.made().write(first))
+        store = self.made()
+        store._client = _Failing(self.client, stops)  # type: ignore[assignment]
+        second = attrs.evolve(first, entries=new, **changed)
+        try:
+            self.read(store)
+            self.pair.run(store.write(second))
+        except CallError:
+            found = self.read()
+            if (found.commit, found.source) == (second.commit, second.source):
+                self.assertLessEqual(new.keys(), found.entries.keys(), stops)
+            return False
+        found = self.read()
+        self.assertEqual(found.entries, new)
+        self.assertEqual((found.commit, found.source), (second.commit, second.source))
+        return True
+
+    def remove_all(self) -> None:
+        for number in range(32):
+            if self.stored(number) is not None:
+                name = self.stored(number)["metadata"]["name"]
+                self.cluster.objects.remove("v1", "ConfigMap", name, "default")
+
     def cut_off(
         self,
         old: dict[ObjectKey, InventoryEntry],
@@ -450,10 +499,7 @@ class InventoryTests(SynchronousTestCase):
         stops: int,
     ) -> bool:
         """Write *new* over *old*; whether it came to its end before the request."""
-        for number in range(32):
-            if self.stored(number) is not None:
-                name = self.stored(number)["metadata"]["name"]
-                self.cluster.objects.remove("v1", "ConfigMap", name, "default")
+        self.remove_all()
         if old:
             self.write(old, store=self.made())
         store = self.made()
