@@ -14,6 +14,7 @@ from twisted.logger import LogLevel
 from modules.gitops.agent.inventory.claims import OTHERS_SECONDS, Waits
 from modules.gitops.agent.inventory.handover import _is_behind, names
 from modules.gitops.agent.inventory.inventory import LABEL, PARTS, SOURCE, WRITER
+from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import ObjectKey, read_source
 from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, OWNER
 from modules.gitops.agent.plan.plan import FOLDER_GONE
@@ -918,7 +919,7 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(annotations[OWNER], "another")
 
     def test_many_former_projects(self) -> None:
-        """A look reads a bounded number of inventories, and of objects of each."""
+        """Each step examines a bounded number; the search ends with all of them."""
         self.patch(leftovers, "MAX_INVENTORIES", 1)
         self.patch(leftovers, "MAX_LOOKED", 1)
         self.apps.commit({"a/a.yaml": text(STAYS, MOVES), "b/b.yaml": text(OWN)})
@@ -928,7 +929,37 @@ class HandoverTests(HalvesTestCase):
         self.apps.commit({"c/c.yaml": ""})
         self.pushed()
         self.passes(2 * TRY_MOST)
-        (notice,) = self.notices("apps")
+        found = sorted(one.partition(" in ")[0] for one in self.notices("apps"))
+        self.assertEqual(found, ["1 object stays", "2 objects stay"])
+
+    def test_many_claims_of_a_project_that_was_removed(self) -> None:
+        """All of them end, however many a step of a search examines."""
+        self.patch(leftovers, "MAX_LOOKED", 1)
+        self.begin(A)
+        for name in ("moves", "stays"):
+            live = self.live(name)
+            live["metadata"]["annotations"][OWNER] = "another"
+            self.cluster.objects.put(live)
+        self.passes(2 * TRY_MOST)
+        self.configure(B)
+        self.passes(LOOK_AGAIN + 2 * TRY_MOST)
+        for name in ("moves", "stays"):
+            annotations = self.live(name)["metadata"]["annotations"]
+            self.assertNotIn(CLAIMED_BY, annotations)
+
+    def test_an_object_that_cannot_be_read(self) -> None:
+        """It hides no object after it."""
+        self.begin(A)
+        self.configure(B)
+
+        async def denied(client: Any, resource: Any, key: ObjectKey) -> Any:
+            if key.name == "moves":
+                raise CallError(Status.PERMISSION_DENIED, "forbidden")
+            return await live_object(client, resource, key)
+
+        self.patch(leftovers, "live_object", denied)
+        self.passes(2 * TRY_MOST)
+        (notice,) = self.notices("twin")
         self.assertIn("1 object stays in the cluster", notice)
 
     def notices(self, name: str = "twin") -> list[str]:
