@@ -6,6 +6,7 @@ contains.  An object that was removed from Git earlier and waited for an approva
 in the former inventory, which no project processes. agentk looks for such objects, and
 names them in its log and in the status of the project that follows the same ref.  An
 inventory without such objects is marked, so that no other agent waits for its commits.
+If another agent claims such an object, agentk releases the object for that agent.
 
 A search examines a limited number of objects; the next one continues behind them.
 """
@@ -19,7 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from modules.gitops.agent.inventory.claims import OTHERS_SECONDS
+from modules.gitops.agent.inventory.claims import OTHERS_SECONDS, Claims, Waits
 from modules.gitops.agent.inventory.inventory import (
     LABEL,
     PARTS,
@@ -34,6 +35,8 @@ from modules.gitops.agent.objects.ownership import FIELD_MANAGER
 from modules.gitops.agent.objects.prune_guards import (
     AWAY,
     CLAIMED_BY,
+    GIVEN_BY,
+    OWNER,
     claimed_by,
     owner_of,
     was_given,
@@ -279,7 +282,7 @@ class Leftovers:
             is_wanted = any(one.has_in_git(key) for one in self._projects.values())
             resource = kinds.get((key.group, key.kind))
             try:
-                stays = await self._stays(inventory, key, entry, resource)
+                stays = await self._stays(inventory, key, entry, resource, is_wanted)
             except CallError as error:
                 if error.status in AWAY:
                     raise
@@ -298,6 +301,7 @@ class Leftovers:
         key: ObjectKey,
         entry: InventoryEntry,
         resource: KubernetesResource | None,
+        is_wanted: bool,
     ) -> bool:
         """
         Return whether a former inventory still owns an object, or it was given to it.
@@ -311,13 +315,31 @@ class Leftovers:
         owner = owner_of(live)
         if entry.claimed and owner:
             await self._drop_claim(inventory, live)
-        return owner == inventory or was_given(
-            live, entry.claimed, entry.uid, inventory
-        )
+        if owner == inventory:
+            return is_wanted or not await self._give(inventory, key, live)
+        return was_given(live, entry.claimed, entry.uid, inventory)
 
     def _debug(self, error: CallError) -> None:
         # Do not warn: the projects report problems of the cluster.
         self._log.debug("cannot look for former inventories: {why}", why=error.message)
+
+    async def _give(
+        self, inventory: str, key: ObjectKey, live: KubernetesObject
+    ) -> bool:
+        """
+        Release an object of a former inventory if another agent claims it.
+
+        :returns: whether the object was released.
+        :raises CallError: if the API server is unavailable, or the object has changed.
+        """
+        claims = Claims(
+            self._client, inventory, self._mark(), self._namespace, "", "", Waits(), 0.0
+        )
+        if not await claims.is_claimed(key, live):
+            return False
+        change = {"annotations": {OWNER: None, GIVEN_BY: inventory}}
+        await self._change(live, change)
+        return True
 
     async def _change(
         self, live: KubernetesObject, change: Mapping[str, object]

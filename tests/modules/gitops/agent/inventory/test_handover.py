@@ -16,7 +16,7 @@ from modules.gitops.agent.inventory.handover import _is_behind, names
 from modules.gitops.agent.inventory.inventory import LABEL, PARTS, SOURCE, WRITER
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import ObjectKey, read_source
-from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, OWNER
+from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, GIVEN_BY, OWNER
 from modules.gitops.agent.plan.plan import FOLDER_GONE
 from modules.gitops.agent.project import leftovers
 from modules.gitops.agent.project.leftovers import LOOK_AGAIN
@@ -960,6 +960,44 @@ class HandoverTests(HalvesTestCase):
         self.patch(leftovers, "live_object", denied)
         self.passes(2 * TRY_MOST)
         (notice,) = self.notices("twin")
+        self.assertIn("1 object stays in the cluster", notice)
+
+    def test_a_project_that_was_removed_and_another_agent(self) -> None:
+        """An object that another agent claims is released for that agent."""
+        self.begin(A)
+        former = self.project("apps").desired.inventory
+        live = self.live("moves")
+        uid = live["metadata"]["uid"]
+        live["metadata"]["annotations"][CLAIMED_BY] = "two"
+        self.cluster.objects.put(live)
+        entry = json.dumps({"uid": uid, "claimed": former})
+        self.cluster.objects.put(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {
+                    "name": "inventory-two",
+                    "namespace": "other",
+                    "labels": {LABEL: "two"},
+                    "annotations": {
+                        PARTS: "1",
+                        SOURCE: "url:1 refs/heads/main x",
+                        WRITER: "two@a/b",
+                    },
+                },
+                "data": {"default_moves__ConfigMap": entry},
+            }
+        )
+        self.configure(B)
+        self.passes(2 * TRY_MOST)
+        metadata = self.live("moves")["metadata"]
+        annotations = metadata["annotations"]
+        self.assertEqual((metadata["uid"], self.deleted()), (uid, []))
+        self.assertNotIn(OWNER, annotations)
+        self.assertEqual(
+            (annotations[CLAIMED_BY], annotations[GIVEN_BY]), ("two", former)
+        )
+        (notice,) = self.notices()
         self.assertIn("1 object stays in the cluster", notice)
 
     def notices(self, name: str = "twin") -> list[str]:
