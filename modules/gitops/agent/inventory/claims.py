@@ -441,6 +441,18 @@ class Claims:
                 raise
         return False
 
+    async def is_claimed(self, key: ObjectKey, live: KubernetesObject) -> bool:
+        """
+        Return whether another agent certainly claims an object of this inventory.
+
+        :raises CallError: if the API server is unavailable.
+        """
+        inventory = claimed_by(live)
+        if inventory == self._inventory_id or not _LABEL_VALUE.fullmatch(inventory):
+            return False
+        found = await self._claimed(inventory, [key], {key: live}, False)
+        return key in found and found[key].is_made
+
     async def _claimed(
         self,
         inventory: str,

@@ -766,8 +766,11 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     # not need.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
         raise ValueError(f"agentk did not write the value of {text!r}")
-    said = (str(known.get(name, "")) for name in ("held", "applied", "claimed"))
-    entry = InventoryEntry(known.get("uid", ""), *said, known.get("leaves") is True)
+    held, applied, claimed = (
+        str(known.get(name, "")) for name in ("held", "applied", "claimed")
+    )
+    leaves = known.get("leaves") is True
+    entry = InventoryEntry(known.get("uid", ""), held, applied, claimed, leaves)
     if text.startswith(_ODD):
         parts = known.get("key")
         if isinstance(parts, list) and [type(one) for one in parts] == [str] * 4:

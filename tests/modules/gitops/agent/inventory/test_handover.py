@@ -14,8 +14,9 @@ from twisted.logger import LogLevel
 from modules.gitops.agent.inventory.claims import OTHERS_SECONDS, Waits
 from modules.gitops.agent.inventory.handover import _is_behind, names
 from modules.gitops.agent.inventory.inventory import LABEL, PARTS, SOURCE, WRITER
+from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import ObjectKey, read_source
-from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, OWNER
+from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, GIVEN_BY, OWNER
 from modules.gitops.agent.plan.plan import FOLDER_GONE
 from modules.gitops.agent.project import leftovers
 from modules.gitops.agent.project.leftovers import LOOK_AGAIN
@@ -918,7 +919,7 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(annotations[OWNER], "another")
 
     def test_many_former_projects(self) -> None:
-        """A look reads a bounded number of inventories, and of objects of each."""
+        """Each step examines a bounded number; the search ends with all of them."""
         self.patch(leftovers, "MAX_INVENTORIES", 1)
         self.patch(leftovers, "MAX_LOOKED", 1)
         self.apps.commit({"a/a.yaml": text(STAYS, MOVES), "b/b.yaml": text(OWN)})
@@ -928,7 +929,75 @@ class HandoverTests(HalvesTestCase):
         self.apps.commit({"c/c.yaml": ""})
         self.pushed()
         self.passes(2 * TRY_MOST)
-        (notice,) = self.notices("apps")
+        found = sorted(one.partition(" in ")[0] for one in self.notices("apps"))
+        self.assertEqual(found, ["1 object stays", "2 objects stay"])
+
+    def test_many_claims_of_a_project_that_was_removed(self) -> None:
+        """All of them end, however many a step of a search examines."""
+        self.patch(leftovers, "MAX_LOOKED", 1)
+        self.begin(A)
+        for name in ("moves", "stays"):
+            live = self.live(name)
+            live["metadata"]["annotations"][OWNER] = "another"
+            self.cluster.objects.put(live)
+        self.passes(2 * TRY_MOST)
+        self.configure(B)
+        self.passes(LOOK_AGAIN + 2 * TRY_MOST)
+        for name in ("moves", "stays"):
+            annotations = self.live(name)["metadata"]["annotations"]
+            self.assertNotIn(CLAIMED_BY, annotations)
+
+    def test_an_object_that_cannot_be_read(self) -> None:
+        """It hides no object after it."""
+        self.begin(A)
+        self.configure(B)
+
+        async def denied(client: Any, resource: Any, key: ObjectKey) -> Any:
+            if key.name == "moves":
+                raise CallError(Status.PERMISSION_DENIED, "forbidden")
+            return await live_object(client, resource, key)
+
+        self.patch(leftovers, "live_object", denied)
+        self.passes(2 * TRY_MOST)
+        (notice,) = self.notices("twin")
+        self.assertIn("1 object stays in the cluster", notice)
+
+    def test_a_project_that_was_removed_and_another_agent(self) -> None:
+        """An object that another agent claims is released for that agent."""
+        self.begin(A)
+        former = self.project("apps").desired.inventory
+        live = self.live("moves")
+        uid = live["metadata"]["uid"]
+        live["metadata"]["annotations"][CLAIMED_BY] = "two"
+        self.cluster.objects.put(live)
+        entry = json.dumps({"uid": uid, "claimed": former})
+        self.cluster.objects.put(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {
+                    "name": "inventory-two",
+                    "namespace": "other",
+                    "labels": {LABEL: "two"},
+                    "annotations": {
+                        PARTS: "1",
+                        SOURCE: "url:1 refs/heads/main x",
+                        WRITER: "two@a/b",
+                    },
+                },
+                "data": {"default_moves__ConfigMap": entry},
+            }
+        )
+        self.configure(B)
+        self.passes(2 * TRY_MOST)
+        metadata = self.live("moves")["metadata"]
+        annotations = metadata["annotations"]
+        self.assertEqual((metadata["uid"], self.deleted()), (uid, []))
+        self.assertNotIn(OWNER, annotations)
+        self.assertEqual(
+            (annotations[CLAIMED_BY], annotations[GIVEN_BY]), ("two", former)
+        )
+        (notice,) = self.notices()
         self.assertIn("1 object stays in the cluster", notice)
 
     def notices(self, name: str = "twin") -> list[str]:

@@ -451,38 +451,35 @@ class InventoryTests(SynchronousTestCase):
             (range(5), range(100)),
             (range(60), range(40, 140)),
         ):
-            for changed in ({"commit": "c2"}, {"source": "other"}):
+            first = Inventory(entries(*old), "c1", source="apps")
+            for second in (
+                attrs.evolve(first, entries=entries(*new), commit="c2"),
+                attrs.evolve(first, entries=entries(*new), source="other"),
+            ):
                 for stops in range(1, 40):
-                    if self.announced(entries(*old), entries(*new), stops, changed):
+                    if self.announced(first, second, stops):
                         break
                 else:
                     self.fail("it never ends")
 
-    def announced(
-        self,
-        old: dict[ObjectKey, InventoryEntry],
-        new: dict[ObjectKey, InventoryEntry],
-        stops: int,
-        changed: dict[str, str],
-    ) -> bool:
-        """Write *new* over *old*; whether it came to its end before the request."""
+    def announced(self, first: Inventory, second: Inventory, stops: int) -> bool:
+        """Write *second* over *first*; whether it ended before the request."""
         self.remove_all()
-        first = Inventory(old, "c1", source="apps")
-        if old:
+        if first.entries:
             self.pair.run(self.made().write(first))
         store = self.made()
         store._client = _Failing(self.client, stops)  # type: ignore[assignment]
-        second = attrs.evolve(first, entries=new, **changed)
         try:
             self.read(store)
             self.pair.run(store.write(second))
         except CallError:
             found = self.read()
             if (found.commit, found.source) == (second.commit, second.source):
-                self.assertLessEqual(new.keys(), found.entries.keys(), stops)
+                wanted = second.entries.keys()
+                self.assertLessEqual(wanted, found.entries.keys(), stops)
             return False
         found = self.read()
-        self.assertEqual(found.entries, new)
+        self.assertEqual(found.entries, second.entries)
         self.assertEqual((found.commit, found.source), (second.commit, second.source))
         return True
 
