@@ -327,7 +327,10 @@ class RowStore:
         changes = [change for change, _ in waiting]
         try:
             results = await self._thread(self._transaction, changes)
-        except sqlite3.Error as error:
+        except Exception as error:
+            # Every change has a caller that waits.
+            if not isinstance(error, sqlite3.Error):
+                self._log.failure("writing live data failed")
             results = [_unavailable(error) for _ in changes]
         for (_, done), result in zip(waiting, results, strict=True):
             if isinstance(result, CallError):
@@ -350,6 +353,10 @@ class RowStore:
                 except CallError as error:
                     database.execute("ROLLBACK TO change")
                     results.append(error)
+                except (ValueError, TypeError, OverflowError) as error:
+                    # SQLite does not accept a value, such as half of a character.
+                    database.execute("ROLLBACK TO change")
+                    results.append(_invalid(error))
                 database.execute("RELEASE change")
         except BaseException:
             database.execute("ROLLBACK")
@@ -579,5 +586,9 @@ def _differs(
     return total & (2**64 - 1) != said.sum
 
 
-def _unavailable(error: sqlite3.Error) -> CallError:
+def _invalid(error: Exception) -> CallError:
+    return CallError(Status.INVALID_ARGUMENT, f"a value is invalid: {error}")
+
+
+def _unavailable(error: Exception) -> CallError:
     return CallError(Status.UNAVAILABLE, f"the store of live data: {error}")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs
 
 from modules.cluster_data.agent.table import Table, TableKey
 from modules.cluster_data.server import row_store
@@ -187,6 +188,54 @@ def test_a_failed_change_is_undone_alone(stand: StoreStand) -> None:
     pool.resume()
     assert len(results) == 3
     assert stand.names() == ["a", "b", "e"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [
+        # Half of a character.
+        (b'{"labels":{"a":"\\ud800"}}', "d"),
+        (b'{"images":["\\udfff"]}', "d"),
+        # Numbers that SQLite does not have.
+        (b'{"labels":{"a":1e999}}', "d"),
+        (b"[]", "d"),
+        (b"{", "d"),
+    ],
+)
+def test_odd_values_do_not_disturb_other_agents(
+    stand: StoreStand, columns: bytes, name: str
+) -> None:
+    other = Publication("2", "other", b"other")
+    stand.run(stand.store.welcome(MAIN, EPOCH))
+    stand.run(stand.store.welcome(other, EPOCH))
+    pool = stand.clock.getThreadPool()
+    pool.pause()
+    odd = Deferred.fromCoroutine(stand.snapshot(row(name, columns)))
+    snapshot = wire.Snapshot(
+        view="workloads", sequence=1, first=True, last=True, rows=[row("a")]
+    )
+    good = Deferred.fromCoroutine(stand.store.snapshot(other, snapshot))
+    odd.addErrback(lambda failure: failure.trap(CallError))
+    pool.resume()
+    assert odd.called and good.called
+    assert "a" in stand.names()
+
+
+def test_an_error_in_kas_ends_all_waiting_changes(
+    stand: StoreStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand.run(stand.store.welcome(MAIN, EPOCH))
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(row_store, "_insert", fail)
+    with capturedLogs() as events:
+        assert stand.refused(stand.snapshot(row("a"))) is Status.UNAVAILABLE
+    assert len(events) == 1
+    monkeypatch.undo()
+    stand.run(stand.snapshot(row("a")))
+    assert stand.names() == ["a"]
 
 
 def test_a_cancelled_change_does_not_stop_others(stand: StoreStand) -> None:
