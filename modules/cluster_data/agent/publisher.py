@@ -33,8 +33,8 @@ FOLLOWED_PAUSE = 0.1
 #: Maximum number of bytes of the rows of one message.
 PART_SIZE = 256 * 1024
 
-#: Maximum number of deleted keys of one message.
-PART_KEYS = 2000
+#: Maximum number of rows, and of deleted keys, of one message.
+PART_KEYS = 1000
 
 #: Seconds before the next attempt to reach kas: first and maximum.
 RETRY_FIRST, RETRY_MOST = 1.0, 60.0
@@ -286,7 +286,7 @@ def _parts(keys: Sequence[TableKey], table: Table) -> Iterator[list[TableKey]]:
     part: list[TableKey] = []
     size = 0
     for key, row in table.items(keys):
-        if size >= PART_SIZE:
+        if size >= PART_SIZE or len(part) == PART_KEYS:
             yield part
             part, size = [], 0
         part.append(key)

@@ -4,6 +4,7 @@ The server half: receives rows, keeps them, and answers queries.
     module.py          the module
     receiver.py        messages of the agents that publish
     row_store.py       the rows in SQLite
+    view_rows.py       the rows of one view of one agent
     queries.py         queries of the store
     terms.py           texts by which the store finds rows
     label_selector.py  label selectors as conditions of the store

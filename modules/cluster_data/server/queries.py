@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import attrs
 
 from modules.cluster_data.server.label_selector import label_conditions
-from modules.cluster_data.server.row_store import VIEWS
 from modules.cluster_data.server.terms import image_range, name_term
+from modules.cluster_data.server.view_rows import VIEWS
 from tunnel.errors import CallError, Status
 
 __all__ = [

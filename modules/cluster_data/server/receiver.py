@@ -9,7 +9,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from modules.cluster_data.server.row_store import VIEWS, Publication, RowStore
+from modules.cluster_data.server.row_store import Publication, RowStore
+from modules.cluster_data.server.view_rows import VIEWS
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.errors import CallError, Status
 

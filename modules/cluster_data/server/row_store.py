@@ -21,28 +21,16 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from modules.cluster_data.server.terms import terms_of
+from modules.cluster_data.server.view_rows import VIEWS, ViewRows, clear_agent
 from modules.cluster_data.wire import cluster_data_pb2 as wire
-from modules.cluster_data.wire.row_sum import row_sum
 from tunnel.errors import CallError, Status
 
-__all__ = ["MAX_ROWS", "QUERY_SECONDS", "VIEWS", "Publication", "RowStore"]
+__all__ = ["MAX_MESSAGE", "QUERY_SECONDS", "Publication", "RowStore"]
 
 _T = TypeVar("_T")
 
-#: The views that kas reads; agentk sends no others.
-VIEWS = ("summary", "kinds", "workloads", "nodes", "problems", "events")
-
-#: Maximum number of rows of one view of one agent: a cluster of 5,000 nodes has fewer
-#: workloads, and an agent must not fill the disk of kas.
-MAX_ROWS = 100_000
-
-#: Maximum number of bytes of all rows of one view of one agent: a hundred thousand rows
-#: of the usual size.
-MAX_VIEW_SIZE = 32 * 1024 * 1024
-
-#: Maximum number of bytes of the columns of one row; agentk shortens longer ones.
-MAX_COLUMNS = 16 * 1024
+#: Maximum number of rows and keys of one message: agentk sends a thousand at most.
+MAX_MESSAGE = 2000
 
 #: Number of queries that run at the same time.
 READERS = 2
@@ -72,8 +60,13 @@ CREATE TABLE clusters (
 CREATE TABLE views (
     agent_id TEXT NOT NULL,
     view TEXT NOT NULL,
-    sequence INTEGER NOT NULL,
-    PRIMARY KEY (agent_id, view)
+    staged INTEGER NOT NULL,
+    sequence INTEGER,  -- the last change, or nothing if a snapshot is needed
+    sum INTEGER NOT NULL,
+    row_count INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    term_count INTEGER NOT NULL,
+    PRIMARY KEY (agent_id, view, staged)
 ) WITHOUT ROWID;
 CREATE TABLE rows (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -95,13 +88,6 @@ CREATE TABLE terms (
     PRIMARY KEY (term, id)
 ) WITHOUT ROWID;
 """
-
-#: Condition for the rows of one view of one agent, and for one row.
-_OF_VIEW = "view = ? AND agent_id = ? AND staged = ?"
-_OF_KEY = (
-    f"{_OF_VIEW} AND api_group = ? AND kind = ? AND namespace = ? AND name = ?"
-    " AND part = ?"
-)
 
 
 @attrs.frozen
@@ -174,12 +160,13 @@ class RowStore:
             ).fetchone()
             if found is None or found != (hello.epoch, hello.cluster_uid):
                 database.execute(
-                    "DELETE FROM views WHERE agent_id = ?", (publication.agent_id,)
+                    "UPDATE views SET sequence = NULL WHERE agent_id = ?",
+                    (publication.agent_id,),
                 )
             if found is not None and found[1] != hello.cluster_uid:
                 # The agent has moved to another cluster.
-                _delete_rows(database, publication.agent_id)
-            _delete_staged(database, publication.agent_id)
+                clear_agent(database, publication.agent_id, 0)
+            clear_agent(database, publication.agent_id, 1)
             database.execute(
                 "INSERT OR REPLACE INTO clusters VALUES (?, ?, ?, ?, ?, ?)",
                 (
@@ -193,7 +180,8 @@ class RowStore:
             )
             return dict(
                 database.execute(
-                    "SELECT view, sequence FROM views WHERE agent_id = ?",
+                    "SELECT view, sequence FROM views WHERE agent_id = ?"
+                    " AND staged = 0 AND sequence IS NOT NULL",
                     (publication.agent_id,),
                 )
             )
@@ -203,47 +191,45 @@ class RowStore:
     async def snapshot(self, publication: Publication, message: wire.Snapshot) -> None:
         """Store a part of all rows of a view; the last part replaces the old rows."""
 
+        _check_number(len(message.rows))
+
         def store(database: sqlite3.Connection) -> None:
             self._check(database, publication)
-            agent, view = publication.agent_id, message.view
+            rows = ViewRows(database, publication.agent_id, message.view)
+            staged = ViewRows(database, publication.agent_id, message.view, 1)
             if message.first:
-                _delete(database, _OF_VIEW, (view, agent, 1))
-            if message.last:
-                _delete(database, _OF_VIEW, (view, agent, 0))
-            # Most tables fit into one message, and need not be staged.
-            staged = 0 if message.first and message.last else 1
-            _insert(database, view, agent, staged, message.rows)
-            _check_size(database, view, agent, staged)
-            if message.last:
-                database.execute(
-                    f"UPDATE rows SET staged = 0 WHERE {_OF_VIEW}", (view, agent, 1)
-                )
-                _set_sequence(database, agent, view, message.sequence)
+                staged.clear()
+            if message.first and message.last:
+                # Most tables fit into one message, and need not be staged.
+                rows.clear()
+                rows.insert(message.rows)
+            else:
+                staged.insert(message.rows)
+            if message.last and not message.first:
+                rows.take(staged)
+            staged.save()
+            rows.save(message.sequence if message.last else None)
 
         await self._write(store)
 
     async def delta(self, publication: Publication, message: wire.Delta) -> None:
         """Store changes of a view."""
 
+        _check_number(len(message.put) + len(message.deleted))
+
         def store(database: sqlite3.Connection) -> None:
             self._check(database, publication)
-            agent, view = publication.agent_id, message.view
-            known = database.execute(
-                "SELECT sequence FROM views WHERE agent_id = ? AND view = ?",
-                (agent, view),
-            ).fetchone()
-            if known is None:
+            rows = ViewRows(database, publication.agent_id, message.view)
+            if rows.sequence is None:
                 raise CallError(
                     Status.FAILED_PRECONDITION,
-                    f"changes of the view {view!r} came before its rows",
+                    f"changes of the view {message.view!r} came before its rows",
                 )
-            for one in message.deleted:
-                _delete(database, _OF_KEY, (view, agent, 0, *_key(one)))
-            is_more = [_put(database, view, agent, row) for row in message.put]
-            if any(is_more):
-                _check_size(database, view, agent, 0)
-            if message.sequence:
-                _set_sequence(database, agent, view, message.sequence)
+            for key in message.deleted:
+                rows.delete(key)
+            for row in message.put:
+                rows.put(row)
+            rows.save(message.sequence or None)
 
         await self._write(store)
 
@@ -255,7 +241,8 @@ class RowStore:
             return [
                 view
                 for view, said in sorted(message.sums.items())
-                if _differs(database, publication.agent_id, view, said)
+                if view in VIEWS
+                and ViewRows(database, publication.agent_id, view).differs(said)
             ]
 
         return await self._write(compare)
@@ -269,7 +256,7 @@ class RowStore:
                 " AND publisher = ?",
                 (publication.agent_id, publication.call_id),
             )
-            _delete_staged(database, publication.agent_id)
+            clear_agent(database, publication.agent_id, 1)
 
         await self._write(end)
 
@@ -281,8 +268,7 @@ class RowStore:
                 "SELECT agent_id FROM clusters WHERE last_seen < ?", (before,)
             ).fetchall()
             for (agent,) in agents:
-                _delete_rows(database, agent)
-                _delete_staged(database, agent)
+                clear_agent(database, agent)
                 for table in ("views", "clusters"):
                     database.execute(
                         f"DELETE FROM {table} WHERE agent_id = ?", (agent,)
@@ -372,10 +358,11 @@ class RowStore:
 
         :raises CallError: DEADLINE_EXCEEDED after `QUERY_SECONDS`.
         """
-        result: _T = await self._reading.run(
-            lambda: self._thread(self._with_reader, query)
-        )
-        return result
+        reading = self._reading.run(lambda: self._thread(self._with_reader, query))
+        # The thread goes on if the caller leaves, and occupies its place until then.
+        waiter: Deferred[_T] = Deferred()
+        reading.addCallbacks(waiter.callback, waiter.errback)
+        return await waiter
 
     def _with_reader(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
         with self._reader() as database:
@@ -385,11 +372,13 @@ class RowStore:
             )
             try:
                 return query(database)
-            except sqlite3.OperationalError as error:
+            except sqlite3.Error as error:
                 if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                     text = f"the query took more than {QUERY_SECONDS:.0f} s"
                     raise CallError(Status.DEADLINE_EXCEEDED, text) from None
                 raise _unavailable(error) from None
+            except UnicodeError as error:
+                raise _invalid(error) from None
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
@@ -436,154 +425,11 @@ class RowStore:
         return deferToThreadPool(self._reactor, pool, work, *rest)
 
 
-def _insert(
-    database: sqlite3.Connection,
-    view: str,
-    agent: str,
-    staged: int,
-    rows: Sequence[wire.Row],
-) -> None:
-    """
-    Add rows.
-
-    :raises CallError: INVALID_ARGUMENT if a row exists, or is not a row.
-    """
-    # Numbers are never used again, because a damaged file may have terms of lost rows.
-    (last,) = database.execute(
-        "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'rows'"
-    ).fetchone()
-    new, terms = [], []
-    for number, row in enumerate(rows, last + 1):
-        columns, found = _read(row)
-        key = _key(row.key)
-        new.append((number, view, agent, staged, *key, row.resource, columns))
-        terms += [(term, number) for term in found]
-    # An index grows faster in its own order.
-    terms.sort()
-    try:
-        database.executemany(
-            "INSERT INTO rows (id, view, agent_id, staged, api_group, kind, namespace,"
-            " name, part, resource, columns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            new,
-        )
-    except sqlite3.IntegrityError:
-        text = f"the view {view!r} has two rows with one key"
-        raise CallError(Status.INVALID_ARGUMENT, text) from None
-    database.executemany("INSERT INTO terms VALUES (?, ?)", terms)
-
-
-def _put(database: sqlite3.Connection, view: str, agent: str, row: wire.Row) -> bool:
-    """
-    Set a row; return whether the row is new.
-
-    :raises CallError: INVALID_ARGUMENT for a row that is not a row.
-    """
-    found = database.execute(
-        f"SELECT id, columns FROM rows WHERE {_OF_KEY}",
-        (view, agent, 0, *_key(row.key)),
-    ).fetchone()
-    if found is None:
-        _insert(database, view, agent, 0, [row])
-        return True
-    number, before = found
-    columns, terms = _read(row)
-    database.execute(
-        "UPDATE rows SET resource = ?, columns = ? WHERE id = ?",
-        (row.resource, columns, number),
-    )
-    old = set(terms_of(row.key.name, before))
-    database.executemany(_DELETE_TERM, [(term, number) for term in old - terms])
-    database.executemany(
-        "INSERT INTO terms VALUES (?, ?)", [(term, number) for term in terms - old]
-    )
-    return False
-
-
-def _read(row: wire.Row) -> tuple[str, set[str]]:
-    """Return the columns of a row as text, and its terms."""
-    if len(row.columns) > MAX_COLUMNS:
-        raise CallError(
-            Status.INVALID_ARGUMENT, f"a row of {len(row.columns)} bytes is too long"
-        )
-    try:
-        columns = row.columns.decode()
-        return columns, set(terms_of(row.key.name, columns))
-    except (ValueError, RecursionError):
-        raise CallError(Status.INVALID_ARGUMENT, "a row is not JSON") from None
-
-
-_DELETE_TERM = "DELETE FROM terms WHERE term = ? AND id = ?"
-
-
-def _delete(
-    database: sqlite3.Connection, where: str, values: tuple[str | int, ...]
-) -> None:
-    """Delete rows with their terms."""
-    found = database.execute(
-        f"SELECT id, name, columns FROM rows WHERE {where}", values
-    ).fetchall()
-    terms = [
-        (term, number)
-        for number, name, columns in found
-        for term in set(terms_of(name, columns))
-    ]
-    database.executemany(_DELETE_TERM, sorted(terms))
-    database.execute(f"DELETE FROM rows WHERE {where}", values)
-
-
-def _delete_rows(database: sqlite3.Connection, agent: str) -> None:
-    for view in VIEWS:
-        _delete(database, _OF_VIEW, (view, agent, 0))
-
-
-def _delete_staged(database: sqlite3.Connection, agent: str) -> None:
-    for view in VIEWS:
-        _delete(database, _OF_VIEW, (view, agent, 1))
-
-
-def _key(key: wire.RowKey) -> tuple[str, str, str, str, str]:
-    return key.group, key.kind, key.namespace, key.name, key.part
-
-
-def _check_size(
-    database: sqlite3.Connection, view: str, agent: str, staged: int
-) -> None:
-    count, size = database.execute(
-        "SELECT COUNT(*), COALESCE(SUM(LENGTH(columns)), 0) FROM rows"
-        f" WHERE {_OF_VIEW}",
-        (view, agent, staged),
-    ).fetchone()
-    if count > MAX_ROWS or size > MAX_VIEW_SIZE:
-        raise CallError(
-            Status.RESOURCE_EXHAUSTED,
-            f"a view may have at most {MAX_ROWS} rows and {MAX_VIEW_SIZE >> 20} MiB",
-        )
-
-
-def _set_sequence(
-    database: sqlite3.Connection, agent: str, view: str, sequence: int
-) -> None:
-    database.execute(
-        "INSERT OR REPLACE INTO views VALUES (?, ?, ?)", (agent, view, sequence)
-    )
-
-
-def _differs(
-    database: sqlite3.Connection, agent: str, view: str, said: wire.ViewSum
-) -> bool:
-    known = database.execute(
-        "SELECT sequence FROM views WHERE agent_id = ? AND view = ?", (agent, view)
-    ).fetchone()
-    if known is None or known[0] != said.sequence:
-        # Rows are on their way, or were refused.
-        return known is None
-    rows = database.execute(
-        "SELECT api_group, kind, namespace, name, part, columns FROM rows"
-        f" WHERE {_OF_VIEW}",
-        (view, agent, 0),
-    )
-    total = sum(row_sum(key, columns.encode()) for *key, columns in rows)
-    return total & (2**64 - 1) != said.sum
+def _check_number(number: int) -> None:
+    if number > MAX_MESSAGE:
+        # Changes of other agents wait for it.
+        text = f"a message may have at most {MAX_MESSAGE} rows"
+        raise CallError(Status.INVALID_ARGUMENT, text)
 
 
 def _invalid(error: Exception) -> CallError:

@@ -196,6 +196,7 @@ class LivePair:
             self._folder / "ClusterDataServer" / "rows.sqlite"
         ) as file:
             file.execute("UPDATE rows SET columns = '{}' WHERE view = 'workloads'")
+            file.execute("UPDATE views SET sum = sum + 1 WHERE view = 'workloads'")
         file.close()
 
     def withdraw(self) -> None:

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 
 from modules.cluster_data.agent.table import Table, TableKey
-from modules.cluster_data.server import row_store
+from modules.cluster_data.server import row_store, view_rows
 from modules.cluster_data.server.queries import (
     FoundRow,
     ListScope,
@@ -156,21 +156,67 @@ def test_changes_before_all_rows_are_refused(stand: StoreStand) -> None:
 
 
 def test_limits(stand: StoreStand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_store, "MAX_ROWS", 2)
+    monkeypatch.setattr(view_rows, "MAX_ROWS", 2)
     stand.run(stand.store.welcome(MAIN, EPOCH))
     rows = [row(name) for name in "abc"]
     assert stand.refused(stand.snapshot(*rows)) is Status.RESOURCE_EXHAUSTED
     stand.run(stand.snapshot(*rows[:2]))
     assert stand.refused(stand.delta(rows[2])) is Status.RESOURCE_EXHAUSTED
     assert stand.names() == ["a", "b"]
-    monkeypatch.setattr(row_store, "MAX_VIEW_SIZE", 100)
+    monkeypatch.setattr(view_rows, "MAX_VIEW_SIZE", 100)
     large = row("c", b'{"x":"' + b"x" * 100 + b'"}')
     assert stand.refused(stand.snapshot(large)) is Status.RESOURCE_EXHAUSTED
-    long = row("a", b'"' + b"x" * row_store.MAX_COLUMNS + b'"')
+    long = row("a", b'"' + b"x" * view_rows.MAX_COLUMNS + b'"')
     assert stand.refused(stand.delta(long)) is Status.INVALID_ARGUMENT
     odd = row("a", b"\xff")
     assert stand.refused(stand.delta(odd)) is Status.INVALID_ARGUMENT
     assert [one.columns for one in stand.found()] == ["{}", "{}"]
+
+
+def test_limits_of_keys_and_messages(
+    stand: StoreStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand.run(stand.store.welcome(MAIN, EPOCH))
+    stand.run(stand.snapshot())
+    long = "x" * (view_rows.MAX_NAME + 1)
+    for odd in (row(long), row("a", namespace=long), row("a", part=long)):
+        assert stand.refused(stand.delta(odd)) is Status.INVALID_ARGUMENT
+    many = [row(str(count)) for count in range(row_store.MAX_MESSAGE + 1)]
+    assert stand.refused(stand.delta(*many)) is Status.INVALID_ARGUMENT
+    assert stand.refused(stand.snapshot(*many)) is Status.INVALID_ARGUMENT
+    assert stand.refused(stand.delta(deleted=many)) is Status.INVALID_ARGUMENT
+    monkeypatch.setattr(view_rows, "MAX_TERMS", 5)
+    labels = row("a", b'{"labels":{"a":"1","b":"2","c":"3","d":"4","e":"5"}}')
+    assert stand.refused(stand.delta(labels)) is Status.RESOURCE_EXHAUSTED
+    assert stand.names() == []
+
+
+def test_totals_follow_all_changes(stand: StoreStand) -> None:
+    """Otherwise an agent could reach its limits, or pass them, in time."""
+
+    def totals() -> list[Any]:
+        def read(database: sqlite3.Connection) -> list[Any]:
+            return database.execute(
+                "SELECT sum, row_count, size, term_count FROM views"
+                " WHERE view = 'workloads' AND staged = 0"
+            ).fetchall()
+
+        return stand.run(stand.store.read(read))
+
+    stand.run(stand.store.welcome(MAIN, EPOCH))
+    labelled = row("a", b'{"labels":{"a":"1"},"images":["b"]}')
+    stand.run(stand.snapshot(labelled, row("b")))
+    before = totals()
+    assert before[0][1:] == (2, len(labelled.columns) + 2, 4)
+    stand.run(stand.delta(row("c"), row("a"), deleted=[row("b")]))
+    stand.run(stand.delta(row("b"), labelled, deleted=[row("c")], sequence=3))
+    assert totals() == before
+    stand.run(stand.snapshot(labelled, last=False, sequence=4))
+    stand.run(stand.snapshot(row("b"), first=False, sequence=4))
+    assert totals() == before
+    everything = [labelled, row("b")]
+    stand.run(stand.delta(deleted=everything, sequence=5))
+    assert totals() == [(0, 0, 0, 0)]
 
 
 def test_a_failed_change_is_undone_alone(stand: StoreStand) -> None:
@@ -229,7 +275,7 @@ def test_an_error_in_kas_ends_all_waiting_changes(
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(row_store, "_insert", fail)
+    monkeypatch.setattr(row_store, "ViewRows", fail)
     with capturedLogs() as events:
         assert stand.refused(stand.snapshot(row("a"))) is Status.UNAVAILABLE
     assert len(events) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from modules.cluster_data.agent import table as table_module
 from modules.cluster_data.agent.table import Table, TableKey
-from modules.cluster_data.server import row_store
+from modules.cluster_data.server import view_rows
 
 
 def key(name: str) -> TableKey:
@@ -86,7 +86,7 @@ def test_a_row_that_is_too_long(table: Table) -> None:
         "shortened": True,
         "state": "current",
     }
-    assert table_module.MAX_COLUMNS <= row_store.MAX_COLUMNS
+    assert table_module.MAX_COLUMNS <= view_rows.MAX_COLUMNS
 
 
 def test_unknown_numbers(table: Table) -> None:
