@@ -149,7 +149,9 @@ def cache_of(pods: int) -> dict[str, float]:
 
 def store_of(clusters: int, folder: Path) -> dict[str, float]:
     """Return the figures of the store."""
-    store = RowStore(folder / "rows.sqlite", ThreadedClock(), time.time)
+    store = RowStore(
+        folder / "rows.sqlite", ThreadedClock(), time.time, lambda error: None
+    )
     _now(store.start())
     before, began = _resident(), time.monotonic()
     for number in range(clusters):

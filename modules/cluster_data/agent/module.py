@@ -26,6 +26,7 @@ from tunnel.api import (
     KubernetesResource,
 )
 from tunnel.config import Size, field
+from tunnel.errors import CallError, Status
 from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["ClusterDataAgent", "ClusterDataOptions"]
@@ -87,7 +88,13 @@ class ClusterDataAgent:
     async def _lead(self) -> None:
         client = self._api.kubernetes.as_agentk()
         name, namespaces = _CLUSTER
-        found = await client.get(namespaces, name)
+        try:
+            found = await client.get(namespaces, name)
+        except CallError as error:
+            if error.status not in (Status.PERMISSION_DENIED, Status.NOT_FOUND):
+                raise
+            # The uid only tells whether the agent was moved to another cluster.
+            found = {"metadata": {}}
 
         def changed(view: str) -> None:
             publisher.changed(view)

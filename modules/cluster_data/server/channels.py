@@ -3,7 +3,7 @@ Channels of ActionCable with the rows of clusters.
 
 A message has the epoch ``e`` and the sequence number ``s`` of the result, and either
 all rows in ``snapshot``, or ``put`` and ``delete``.  Rows have keys, and the key
-``cluster/<name>`` has the state of a cluster.
+``cluster/<id>`` has the state of a cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zope.interface import implementer
 
 from modules.cluster_data.server.live_queries import LiveQueries, LiveQuery
 from modules.cluster_data.server.queries import MAX_LIMIT, VIEWS_OF_KINDS, RowQuery
-from modules.cluster_data.server.reader import ClusterAnswer, FleetReader
+from modules.cluster_data.server.reader import ClusterAnswer, FleetReader, item_of
 from modules.cluster_data.server.rest import MAX_CLUSTERS
 from tunnel.api import Access, ICable, ICableSubscription, IChannel
 from tunnel.errors import CallError, Status
@@ -228,17 +228,11 @@ class RowsChannel:
         found = await self._reader.rows(question.query, names, access_of)
         rows: dict[str, Any] = dict(_of_cluster(one) for one in found.incomplete)
         for row in found.rows:
+            # Agents of several projects may have one name.
             key = "/".join(
-                (row.agent_name, row.group, row.kind, row.namespace, row.name, row.part)
+                (row.agent_id, row.group, row.kind, row.namespace, row.name, row.part)
             )
-            rows[key] = {
-                "cluster": row.agent_name,
-                "group": row.group,
-                "kind": row.kind,
-                "namespace": row.namespace,
-                "name": row.name,
-                **json.loads(row.columns),
-            }
+            rows[key] = item_of(row)
         if found.next_page:
             rows["more"] = True
         return rows
@@ -246,14 +240,14 @@ class RowsChannel:
 
 def _of_cluster(one: ClusterAnswer) -> tuple[str, dict[str, Any]]:
     """Return the key and the state of a cluster, without an age that always grows."""
-    state: dict[str, Any] = {"state": one.state}
-    if one.state != "live":
+    state: dict[str, Any] = {"name": one.cluster.agent_name, "state": one.state}
+    if one.state in ("late", "offline"):
         state["lastSeen"] = one.cluster.last_seen
     if one.summary:
         state["summary"] = {
             row.resource: json.loads(row.columns) for row in one.summary
         }
-    return f"cluster/{one.cluster.agent_name}", state
+    return f"cluster/{one.cluster.agent_id or one.cluster.agent_name}", state
 
 
 def _text(question: _Question) -> str:

@@ -39,7 +39,7 @@ class FleetQueries:
             limit=request.limit,
             page=request.page,
         )
-        found = await self._reader.rows(query, list(request.clusters), None)
+        found = await self._reader.rows_of_all(query, list(request.clusters))
         return wire.QueryResponse(
             rows=[
                 wire.FoundRow(
@@ -64,7 +64,7 @@ class FleetQueries:
         self, request: wire.ClustersRequest, call: Any
     ) -> wire.ClustersResponse:
         """Return clusters with their counts."""
-        found, now = await self._reader.clusters(list(request.clusters), None)
+        found, now = await self._reader.clusters_of_all(list(request.clusters))
         return wire.ClustersResponse(clusters=[_state(one) for one in found], as_of=now)
 
 

@@ -34,12 +34,15 @@ __all__ = [
 #: Minimum number of seconds between two runs of a query.
 PAUSE = 0.1
 
+#: Further seconds for each row, because kas parses and compares all of them.
+ROW_PAUSE = 0.0004
+
 #: Seconds after which a query runs again without a change: rights and ages change, too,
 #: and another worker may have received rows.
 REFRESH = 5.0
 
 #: Maximum number of queries of all users, and of one user: each keeps its result.
-MAX_QUERIES, MAX_QUERIES_EACH = 1000, 50
+MAX_QUERIES, MAX_QUERIES_EACH = 1000, 20
 
 #: Result of a query: rows by key.
 Result = Mapping[str, Any]
@@ -102,7 +105,7 @@ class LiveQuery:
         if self._is_running:
             self._is_stale = True
         else:
-            self._run_by(PAUSE)
+            self._run_by(PAUSE + len(self.rows) * ROW_PAUSE)
 
     def leave(self, listener: QueryListener) -> None:
         """Stop notifying *listener*; end after the last one has left."""
@@ -131,7 +134,8 @@ class LiveQuery:
             result = await self._run()
         finally:
             self._is_running = False
-        self._run_by(PAUSE if self._is_stale else REFRESH)
+        pause = PAUSE + len(result) * ROW_PAUSE
+        self._run_by(pause if self._is_stale else max(pause, REFRESH))
         put = {key: row for key, row in result.items() if self.rows.get(key) != row}
         deleted = [key for key in self.rows if key not in result]
         self.rows = result

@@ -68,7 +68,9 @@ class ClusterDataServer:
         self._api = api
         settings: ClusterDataSettings = api.configuration
         self._retention = settings.retention
-        self._store = RowStore(api.stores.folder() / FILE, api.reactor, time.time)
+        self._store = RowStore(
+            api.stores.folder() / FILE, api.reactor, time.time, api.fail
+        )
         self._queries = LiveQueries(api.clock)
         self._receiver = RowReceiver(
             self._store,

@@ -286,7 +286,9 @@ def _page_after(row: FoundRow) -> str:
 def _position(page: str) -> list[str]:
     try:
         found = json.loads(base64.urlsafe_b64decode(page))
-    except ValueError:
+        # Half of a character is no text.
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
         found = None
     if (
         not isinstance(found, list)

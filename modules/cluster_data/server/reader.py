@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import attrs
 
@@ -19,13 +20,22 @@ from modules.cluster_data.server.queries import (
     find_scopes,
     find_summaries,
 )
-from modules.cluster_data.server.rights import Permitted, ReaderRights
+from modules.cluster_data.server.rights import ReaderRights
 from modules.cluster_data.server.row_store import RowStore
 from tunnel.api import Access
-from tunnel.errors import CallError
+from tunnel.errors import CallError, Status
 from tunnel.toolkit.parallel import in_parallel
 
-__all__ = ["LATE", "LIVE", "ClusterAnswer", "FleetReader", "RowsAnswer", "state_of"]
+__all__ = [
+    "LATE",
+    "LIVE",
+    "ClusterAnswer",
+    "FleetReader",
+    "RowsAnswer",
+    "item_of",
+    "state_of",
+    "summary_json",
+]
 
 #: Maximum age of the last message of a cluster that is live, and of one that is late,
 #: in seconds.
@@ -44,7 +54,7 @@ class ClusterAnswer:
     """
     A cluster, as a reader sees it.
 
-    :ivar state: ``live``, ``late``, ``offline`` or ``never``.
+    :ivar state: ``live``, ``late``, ``offline``, ``never`` or ``denied``.
     :ivar reason: why rows are missing or old; empty if none are.
     :ivar summary: the permitted rows of the view ``summary``.
     """
@@ -94,18 +104,13 @@ class FleetReader:
         self._rights = rights
         self._now = now
 
-    async def rows(
-        self, query: RowQuery, names: Sequence[str], access_of: AccessOf | None
-    ) -> RowsAnswer:
+    async def rows_of_all(self, query: RowQuery, names: Sequence[str]) -> RowsAnswer:
         """
-        Return the rows of some clusters that the reader may see.
+        Return rows for a reader who may see all rows of all clusters.
 
         :param names: names or ids of agents; empty for all.
-        :param access_of: None for a reader who may see all rows.
         """
-        allowed: set[ListScope] | None = None
-        reasons: dict[str, str] = {}
-        if names or access_of is not None:
+        if names:
             found = await self._store.read(partial(find_clusters, names=names))
             query = attrs.evolve(query, agents=[one.agent_id for one in found])
             queried = len(found)
@@ -114,36 +119,81 @@ class FleetReader:
             since = self._now() - LIVE
             found = await self._store.read(partial(find_clusters, not_live_since=since))
             queried = await self._store.read(count_clusters)
-        if access_of is not None:
-            allowed, reasons = await self._permitted(query, found, access_of)
+        unknown = _unknown(names, found)
+        return await self._rows(query, None, found, {}, unknown, queried + len(unknown))
+
+    async def rows(
+        self, query: RowQuery, names: Sequence[str], access_of: AccessOf
+    ) -> RowsAnswer:
+        """
+        Return the rows of some clusters that a user may see.
+
+        :param names: names or ids of agents.
+        :raises CallError: UNAUTHENTICATED if no cluster accepts the user.
+        """
+        accesses, denied = await self._accesses(names, access_of)
+        found = await self._known(accesses)
+        agents = [one.agent_id for one in found]
+        query = attrs.evolve(query, agents=agents)
+        allowed, reasons = await self._permitted(
+            # The filters of the query must not decide what is reviewed, because a
+            # review that fails or takes time would then tell that they match.
+            RowQuery(view=query.view, kind=query.kind, agents=agents),
+            accesses,
+        )
+        more = [*denied, *_never(accesses, found)]
+        return await self._rows(query, allowed, found, reasons, more, len(names))
+
+    async def _rows(
+        self,
+        query: RowQuery,
+        allowed: set[ListScope] | None,
+        found: Sequence[KnownCluster],
+        reasons: Mapping[str, str],
+        more: Sequence[ClusterAnswer],
+        queried: int,
+    ) -> RowsAnswer:
         rows, next_page = await self._store.read(
             partial(find_rows, query=query, scopes=allowed)
         )
         now = self._now()
         answers = [self._answer(one, now, reasons) for one in found]
-        unknown = _unknown(names, found)
-        return RowsAnswer(
-            rows,
-            next_page,
-            [one for one in answers if one.reason] + unknown,
-            queried + len(unknown),
-            now,
-        )
+        incomplete = [*(one for one in answers if one.reason), *more]
+        return RowsAnswer(rows, next_page, incomplete, queried, now)
+
+    async def clusters_of_all(
+        self, names: Sequence[str]
+    ) -> tuple[list[ClusterAnswer], float]:
+        """Return clusters with all their summaries, and the time."""
+        found = await self._store.read(partial(find_clusters, names=names))
+        answers = await self._with_summaries(found, None, {})
+        return answers + _unknown(names, found), self._now()
 
     async def clusters(
-        self, names: Sequence[str], access_of: AccessOf | None
+        self, names: Sequence[str], access_of: AccessOf
     ) -> tuple[list[ClusterAnswer], float]:
-        """Return clusters with the summaries that the reader may see, and the time."""
-        found = await self._store.read(partial(find_clusters, names=names))
+        """
+        Return clusters with the summaries that a user may see, and the time.
+
+        :raises CallError: UNAUTHENTICATED if no cluster accepts the user.
+        """
+        accesses, denied = await self._accesses(names, access_of)
+        found = await self._known(accesses)
+        query = RowQuery(view="summary", agents=list(accesses))
+        allowed, reasons = await self._permitted(query, accesses)
+        answers = await self._with_summaries(found, allowed, reasons)
+        return [*answers, *denied, *_never(accesses, found)], self._now()
+
+    async def _with_summaries(
+        self,
+        found: Sequence[KnownCluster],
+        allowed: set[ListScope] | None,
+        reasons: Mapping[str, str],
+    ) -> list[ClusterAnswer]:
         agents = [one.agent_id for one in found]
-        allowed: set[ListScope] | None = None
-        reasons: dict[str, str] = {}
-        if access_of is not None:
-            query = RowQuery(view="summary", agents=agents)
-            allowed, reasons = await self._permitted(query, found, access_of)
         summaries = await self._store.read(partial(find_summaries, agents=agents))
         now = self._now()
-        answers = [
+        return [
             attrs.evolve(
                 self._answer(one, now, reasons),
                 summary=tuple(
@@ -154,14 +204,49 @@ class FleetReader:
             )
             for one in found
         ]
-        return answers + _unknown(names, found), now
+
+    async def _accesses(
+        self, names: Sequence[str], access_of: AccessOf
+    ) -> tuple[dict[str, Access], list[ClusterAnswer]]:
+        """
+        Return the rights of a user by id of the agent, and an answer for each cluster
+        without them, which tells only what the user has said.
+        """
+        accesses: dict[str, Access] = {}
+        refused: dict[str, CallError] = {}
+
+        async def check(name: str) -> None:
+            try:
+                access = await access_of(name)
+            except CallError as error:
+                refused[name] = error
+            else:
+                accesses[access.agent_id] = access
+
+        asked = [partial(check, name) for name in dict.fromkeys(names)]
+        await in_parallel(asked, AT_ONCE)
+        for error in refused.values():
+            if not accesses and error.status is Status.UNAUTHENTICATED:
+                raise error
+        return accesses, [
+            ClusterAnswer(KnownCluster("", name, "", False, 0.0), "denied", one.message)
+            for name, one in refused.items()
+        ]
+
+    async def _known(self, accesses: Mapping[str, Access]) -> list[KnownCluster]:
+        names = list(accesses)
+        if not names:
+            return []
+        found = await self._store.read(partial(find_clusters, names=names))
+        # Another agent may have an id of these as its name.
+        return [one for one in found if one.agent_id in accesses]
 
     async def _permitted(
-        self, query: RowQuery, clusters: Sequence[KnownCluster], access_of: AccessOf
+        self, query: RowQuery, accesses: Mapping[str, Access]
     ) -> tuple[set[ListScope], dict[str, str]]:
         """
-        Return the scopes of the query that the reader may see, and by agent why some
-        may be missing.
+        Return the scopes of the query that a user may see, and by agent why some may be
+        missing.
         """
         by_agent: dict[str, list[ListScope]] = {}
         for scope in await self._store.read(partial(find_scopes, query=query)):
@@ -169,22 +254,19 @@ class FleetReader:
         reasons: dict[str, str] = {}
         allowed: set[ListScope] = set()
 
-        async def review(cluster: KnownCluster) -> None:
-            try:
-                access = await access_of(cluster.agent_id)
-                mine = by_agent.get(cluster.agent_id, [])
-                permitted = await self._rights.permitted(access, mine)
-            except CallError as error:
-                permitted = Permitted(frozenset(), error.message)
+        async def review(agent_id: str, access: Access) -> None:
+            mine = by_agent.get(agent_id, [])
+            permitted = await self._rights.permitted(access, mine)
             allowed.update(permitted.scopes)
             if permitted.reason:
-                reasons[cluster.agent_id] = permitted.reason
+                reasons[agent_id] = permitted.reason
 
-        await in_parallel([partial(review, one) for one in clusters], AT_ONCE)
+        asked = [partial(review, *one) for one in accesses.items()]
+        await in_parallel(asked, AT_ONCE)
         return allowed, reasons
 
     def _answer(
-        self, cluster: KnownCluster, now: float, reasons: dict[str, str]
+        self, cluster: KnownCluster, now: float, reasons: Mapping[str, str]
     ) -> ClusterAnswer:
         state = state_of(cluster, now)
         said = [reasons.get(cluster.agent_id, "")]
@@ -207,6 +289,20 @@ def _unknown(
     ]
 
 
+def _never(
+    accesses: Mapping[str, Access], found: Sequence[KnownCluster]
+) -> list[ClusterAnswer]:
+    """Return an answer for each permitted cluster that the store does not have."""
+    known = {one.agent_id for one in found}
+    return [
+        ClusterAnswer(
+            KnownCluster(one.agent_id, one.agent_name, "", False, 0.0), "never", _NEVER
+        )
+        for one in accesses.values()
+        if one.agent_id not in known
+    ]
+
+
 #: Reason of a cluster without rows.
 _NEVER = (
     "kas has never received rows from an agent with this name: is the module "
@@ -216,6 +312,21 @@ _NEVER = (
 
 def _scope(row: FoundRow) -> ListScope:
     return ListScope(row.agent_id, row.group, row.resource, row.namespace)
+
+
+def item_of(row: FoundRow) -> dict[str, Any]:
+    """Return a row as users see it: where it is from, and its columns."""
+    item: dict[str, Any] = {
+        "cluster": row.agent_name,
+        "group": row.group,
+        "kind": row.kind,
+        "namespace": row.namespace,
+        "name": row.name,
+    }
+    # agentk chooses the columns, which must not hide the origin of a row.
+    for name, value in json.loads(row.columns).items():
+        item.setdefault(name, value)
+    return item
 
 
 def summary_json(rows: Iterable[FoundRow]) -> str:

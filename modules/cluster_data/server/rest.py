@@ -18,11 +18,12 @@ from klein import Klein
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.web.iweb import IRequest
 
-from modules.cluster_data.server.queries import FoundRow, RowQuery
+from modules.cluster_data.server.queries import RowQuery
 from modules.cluster_data.server.reader import (
     ClusterAnswer,
     FleetReader,
     RowsAnswer,
+    item_of,
 )
 from tunnel.api import Access, IServerModuleApi
 from tunnel.errors import CallError, Status
@@ -68,18 +69,17 @@ class _Reader:
     request: Any
     token: str
 
-    async def access_of(self, agent_id: str) -> Access:
+    async def access_of(self, name: str) -> Access:
         """Return the rights of the token at an agent."""
-        kind, token = "", self.token
+        kind, agent_id, token = "", name, self.token
         if token.count(":") > 1:
-            kind, agent, token = token.split(":", 2)
-            if agent != agent_id:
-                raise CallError(
-                    Status.PERMISSION_DENIED, "the token is for another agent"
-                )
-        peer = self.request.channel
-        access = self.api.users.authorize(kind, agent_id, token, _Peer(peer))
-        return await access if isinstance(access, Deferred) else access
+            kind, agent_id, token = token.split(":", 2)
+        peer = _Peer(self.request.channel)
+        found = self.api.users.authorize(kind, agent_id, token, peer)
+        access = await found if isinstance(found, Deferred) else found
+        if name not in (access.agent_id, access.agent_name):
+            raise CallError(Status.PERMISSION_DENIED, "the token is for another agent")
+        return access
 
 
 @attrs.frozen
@@ -200,7 +200,7 @@ class RestApi:
                     "incomplete": [_cluster(one) for one in found.incomplete],
                 },
                 "continue": found.next_page,
-                "items": [_item(one) for one in found.rows],
+                "items": [item_of(one) for one in found.rows],
             },
         )
 
@@ -250,24 +250,13 @@ def _cluster(one: ClusterAnswer) -> dict[str, Any]:
     return said
 
 
-def _item(row: FoundRow) -> dict[str, Any]:
-    return {
-        "cluster": row.agent_name,
-        "group": row.group,
-        "kind": row.kind,
-        "namespace": row.namespace,
-        "name": row.name,
-        **json.loads(row.columns),
-    }
-
-
 def _csv(found: RowsAnswer) -> str:
     """Return rows as CSV, with a column for each key of a row."""
-    items = [_item(one) for one in found.rows]
+    items = [item_of(one) for one in found.rows]
     keys = list(dict.fromkeys(key for one in items for key in one))
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(keys)
+    writer.writerow(map(_not_a_formula, keys))
     writer.writerows(_cells(one, keys) for one in items)
     return text.getvalue()
 
@@ -276,5 +265,9 @@ def _cells(item: dict[str, Any], keys: Sequence[str]) -> Iterator[str]:
     for key in keys:
         value = item.get(key, "")
         text = json.dumps(value) if isinstance(value, dict | list) else str(value)
-        # A spreadsheet would evaluate such a text as a formula.
-        yield f"'{text}" if text[:1] in "=+-@" and text else text
+        yield _not_a_formula(text)
+
+
+def _not_a_formula(text: str) -> str:
+    """Return a text that a spreadsheet does not evaluate."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from modules.cluster_data.server.queries import ListScope
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.api import Access, IServerModuleApi, IServiceClient
-from tunnel.errors import CallError
+from tunnel.errors import CallError, Status
 from tunnel.toolkit.recent import Recent
 
 __all__ = ["ALLOWED_SECONDS", "DENIED_SECONDS", "OFFLINE_SECONDS", "ReaderRights"]
@@ -27,6 +27,18 @@ ALLOWED_SECONDS, DENIED_SECONDS = 60.0, 10.0
 
 #: Seconds for which a positive answer counts while the cluster cannot be asked.
 OFFLINE_SECONDS = 24 * 3600.0
+
+#: The same if the API server is too busy, or fails.
+BUSY_SECONDS = 300.0
+
+#: Maximum age of a positive answer after an error.  After any other error, such as a
+#: user whom agentk may no longer impersonate, no earlier answer counts.
+_AGES = {
+    Status.UNAVAILABLE: OFFLINE_SECONDS,
+    Status.DEADLINE_EXCEEDED: OFFLINE_SECONDS,
+    Status.RESOURCE_EXHAUSTED: BUSY_SECONDS,
+    Status.INTERNAL: BUSY_SECONDS,
+}
 
 #: Maximum number of remembered answers of one kas.
 MAX_ANSWERS = 100_000
@@ -85,26 +97,28 @@ class ReaderRights:
         """
         readable = [one for one in scopes if _may_ask(access, one)]
         wide = {one: one._replace(namespace="") for one in readable}
-        reason = await self._ask(access, set(wide.values()))
-        allowed = {
-            one for one in readable if self._is_allowed(access, wide[one], reason)
-        }
+        reason, age = await self._ask(access, set(wide.values()))
+        allowed = {one for one in readable if self._is_allowed(access, wide[one], age)}
         rest = {one for one in readable if one not in allowed and one.namespace}
-        reason = await self._ask(access, rest) or reason
-        allowed |= {one for one in rest if self._is_allowed(access, one, reason)}
+        if rest and not reason:
+            reason, age = await self._ask(access, rest)
+        allowed |= {one for one in rest if self._is_allowed(access, one, age)}
         return Permitted(frozenset(allowed), reason)
 
-    def _is_allowed(self, access: Access, scope: ListScope, reason: str) -> bool:
+    def _is_allowed(self, access: Access, scope: ListScope, age: float) -> bool:
         answer = self._answers.get(_key(access, scope))
         if answer is None or not answer.allowed:
             return False
-        age = self._clock.seconds() - answer.at
-        return age <= (OFFLINE_SECONDS if reason else ALLOWED_SECONDS + TIMEOUT)
+        return self._clock.seconds() - answer.at <= age
 
-    async def _ask(self, access: Access, scopes: Iterable[ListScope]) -> str:
+    async def _ask(
+        self, access: Access, scopes: Iterable[ListScope]
+    ) -> tuple[str, float]:
         """
-        Review the scopes without a fresh answer; return why the cluster could not be
-        asked, or an empty text.
+        Review the scopes without a fresh answer.
+
+        :return: why the cluster could not be asked, or an empty text; and the maximum
+            age of a positive answer that counts now.
         """
         stale = sorted(one for one in scopes if not self._is_fresh(access, one))
         client = self._api.calls.client(_REVIEWS, access.agent_id, access)
@@ -112,8 +126,8 @@ class ReaderRights:
             for start in range(0, len(stale), MAX_LISTS):
                 await self._review(client, access, stale[start : start + MAX_LISTS])
         except CallError as error:
-            return error.message
-        return ""
+            return error.message, _AGES.get(error.status, 0.0)
+        return "", ALLOWED_SECONDS + TIMEOUT
 
     async def _review(
         self, client: IServiceClient, access: Access, scopes: list[ListScope]

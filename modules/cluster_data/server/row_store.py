@@ -44,6 +44,9 @@ _STEPS = 10_000
 #: Seconds that a writer waits for another worker.
 _BUSY_SECONDS = 30.0
 
+#: SQLite's error codes for a damaged file.
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
 #: Version of the tables; a file with another version is created anew, because agents
 #: send all rows again.
 _FORMAT = 1
@@ -110,12 +113,22 @@ class RowStore:
     :param path: the file.
     :param reactor: reactor that provides the threads.
     :param now: returns the time in seconds since 1970.
+    :param fail: called if the file is damaged; the store then has to be restarted.
     """
 
     _log = Logger()
 
-    def __init__(self, path: Path, reactor: Any, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        reactor: Any,
+        now: Callable[[], float],
+        fail: Callable[[Exception], None],
+    ) -> None:
         self._path = path
+        self._fail = fail
+        #: Whether the file is damaged, and is removed when the store stops.
+        self.is_damaged = False
         self._reactor = reactor
         self._now = now
         self._writing = DeferredLock()
@@ -126,8 +139,17 @@ class RowStore:
         self._waiting = []
 
     async def start(self) -> None:
-        """Open the file."""
-        self._writer = await self._thread(self._open)
+        """Open the file; a damaged file is replaced, because agents send all rows."""
+        try:
+            self._writer = await self._thread(self._open)
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode not in _DAMAGED:
+                raise
+            self._log.warn(
+                "{path}: {error}; kas begins a new file", path=self._path, error=error
+            )
+            self._remove()
+            self._writer = await self._thread(self._open)
 
     async def stop(self) -> None:
         """Close the file after the running operations."""
@@ -137,6 +159,8 @@ class RowStore:
         for one in (self._writer, *self._readers):
             if one is not None:
                 await self._thread(one.close)
+        if self.is_damaged:
+            self._remove()
         self._writer, self._readers = None, []
         self._writing.release()
         for _ in range(READERS):
@@ -317,7 +341,7 @@ class RowStore:
             # Every change has a caller that waits.
             if not isinstance(error, sqlite3.Error):
                 self._log.failure("writing live data failed")
-            results = [_unavailable(error) for _ in changes]
+            results = [self._failed_file(error) for _ in changes]
         for (_, done), result in zip(waiting, results, strict=True):
             if isinstance(result, CallError):
                 done.errback(result)
@@ -376,7 +400,7 @@ class RowStore:
                 if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                     text = f"the query took more than {QUERY_SECONDS:.0f} s"
                     raise CallError(Status.DEADLINE_EXCEEDED, text) from None
-                raise _unavailable(error) from None
+                raise self._failed_file(error) from None
             except UnicodeError as error:
                 raise _invalid(error) from None
 
@@ -402,11 +426,14 @@ class RowStore:
             isolation_level=None,
             check_same_thread=False,
         )
-        (version,) = database.execute("PRAGMA user_version").fetchone()
+        try:
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+        except sqlite3.Error:
+            database.close()
+            raise
         if version not in (0, _FORMAT):
             database.close()
-            for end in ("", "-wal", "-shm"):
-                Path(f"{self._path}{end}").unlink(missing_ok=True)
+            self._remove()
             return self._open()
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = OFF")
@@ -419,6 +446,18 @@ class RowStore:
                 database.execute(f"PRAGMA user_version = {_FORMAT}")
             database.execute("COMMIT")
         return database
+
+    def _remove(self) -> None:
+        for end in ("", "-wal", "-shm"):
+            Path(f"{self._path}{end}").unlink(missing_ok=True)
+
+    def _failed_file(self, error: Exception) -> CallError:
+        """Return the error for a caller; restart the module if the file is damaged."""
+        code = getattr(error, "sqlite_errorcode", None)
+        if code in _DAMAGED and not self.is_damaged:
+            self.is_damaged = True
+            self._reactor.callFromThread(self._fail, error)
+        return CallError(Status.UNAVAILABLE, f"the store of live data: {error}")
 
     def _thread(self, work: Callable[..., _T], *rest: Any) -> Deferred[_T]:
         pool = self._reactor.getThreadPool()
@@ -434,7 +473,3 @@ def _check_number(number: int) -> None:
 
 def _invalid(error: Exception) -> CallError:
     return CallError(Status.INVALID_ARGUMENT, f"a value is invalid: {error}")
-
-
-def _unavailable(error: Exception) -> CallError:
-    return CallError(Status.UNAVAILABLE, f"the store of live data: {error}")

@@ -190,12 +190,13 @@ class LivePair:
 
         store._thread = fail
 
-    def damage(self) -> None:
+    def damage(self, columns: str = "{}") -> None:
         """Change a row behind the back of kas."""
         with sqlite3.connect(
             self._folder / "ClusterDataServer" / "rows.sqlite"
         ) as file:
-            file.execute("UPDATE rows SET columns = '{}' WHERE view = 'workloads'")
+            change = "UPDATE rows SET columns = ? WHERE view = 'workloads'"
+            file.execute(change, (columns,))
             file.execute("UPDATE views SET sum = sum + 1 WHERE view = 'workloads'")
         file.close()
 

@@ -19,7 +19,7 @@ from tests.modules.cluster_data.test_rest import ALICE, BOB, RestStand
 from tunnel.errors import CallError, Status
 from tunnel.testing import FakeCableSubscription
 
-WEB = "agent-1/apps/Deployment/shop/web/"
+WEB = "1/apps/Deployment/shop/web/"
 
 
 class ChannelStand(RestStand):
@@ -116,16 +116,16 @@ def test_each_client_has_own_rights(stand: ChannelStand) -> None:
 def test_the_fleet(stand: ChannelStand) -> None:
     made = stand.subscribe("FleetChannel", clusters=["agent-1"])
     ((first, _),) = made.sent
-    state = first["snapshot"]["cluster/agent-1"]
+    state = first["snapshot"]["cluster/1"]
     assert state["state"] == "live"
     assert state["summary"]["nodes"]["total"] == 1
     made.sent.clear()
     stand.add(node("b"))
     stand.advance(2)
-    counts = made.sent[-1][0]["put"]["cluster/agent-1"]["summary"]["nodes"]
+    counts = made.sent[-1][0]["put"]["cluster/1"]["summary"]["nodes"]
     assert counts["total"] == 2
     stand.follow()
-    assert made.sent[-1][0]["put"]["cluster/agent-1"]["state"] == "offline"
+    assert made.sent[-1][0]["put"]["cluster/1"]["state"] == "offline"
 
 
 def test_objects_and_events(stand: ChannelStand) -> None:
@@ -208,7 +208,7 @@ def test_a_cluster_without_access(stand: ChannelStand) -> None:
     # One with access suffices, and the other has no rows.
     made = stand.subscribe("FleetChannel", clusters=["agent-1", "another"])
     ((first, _),) = made.sent
-    assert first["snapshot"]["cluster/another"]["state"] == "never"
+    assert first["snapshot"]["cluster/another"]["state"] == "denied"
 
 
 def test_limits(stand: ChannelStand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,16 +247,33 @@ def test_a_query_that_is_slow(stand: ChannelStand) -> None:
 
     query._run = slow
     query.touch()
-    stand.clock.advance(PAUSE)
+    stand.clock.advance(2 * PAUSE)
     assert len(waiting) == 1
     query.touch()
     query.touch()
     stand.clock.advance(2 * PAUSE)
     assert len(waiting) == 1
     waiting[0].callback({"a": 1})
-    stand.clock.advance(PAUSE)
+    stand.clock.advance(2 * PAUSE)
     assert len(waiting) == 2
     assert made.sent[-1][0]["put"] == {"a": 1}
+
+
+def test_a_large_result_is_read_less_often(stand: ChannelStand) -> None:
+    stand.subscribe("ClusterChannel", cluster="agent-1")
+    (query,) = stand.server._queries._queries.values()
+    runs: list[int] = []
+
+    async def large() -> Any:
+        runs.append(1)
+        return {str(count): count for count in range(5000)}
+
+    query._run = large
+    for _ in range(100):
+        query.touch()
+        stand.clock.advance(0.1)
+    # Two seconds for 5,000 rows.
+    assert len(runs) <= 6
 
 
 def test_the_module_stops(stand: ChannelStand) -> None:

@@ -216,6 +216,17 @@ def test_a_kas_without_the_module(live: LivePair) -> None:
     assert live.failures() == []
 
 
+def test_without_the_right_to_read_kube_system(live: LivePair) -> None:
+    refusal = {"kind": "Status", "code": 403, "message": "forbidden"}
+    live.cluster.answer("GET", "/api/v1/namespaces/kube-system", refusal, 403)
+    live.add(deployment("web"))
+    live.lead()
+    live.advance(3)
+    assert set(live.rows("workloads")) == {"web"}
+    (cluster,) = live.ask("Clusters").clusters
+    assert cluster.cluster_uid == ""
+
+
 def test_secrets_are_not_read(live: LivePair) -> None:
     live.add(
         {

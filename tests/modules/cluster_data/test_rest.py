@@ -16,7 +16,9 @@ from modules.cluster_data.server.queries import ListScope
 from modules.cluster_data.server.rest import MAX_CLUSTERS
 from tests.modules.cluster_data.pair import LivePair, deployment, node
 from tunnel.api import Access, CredentialRevoked, Impersonation
+from tunnel.errors import Status
 from tunnel.testing import FakeCluster, FakeRequest
+from tunnel.testing.objects import Refusal
 
 ALICE = Access("user:alice", "1", "agent-1", impersonation=Impersonation("alice"))
 BOB = Access("user:bob", "1", "agent-1", impersonation=Impersonation("bob"))
@@ -30,7 +32,10 @@ class ReviewingCluster(FakeCluster):
     def take(self, request: FakeRequest) -> Any:
         if request.path.endswith("/selfsubjectaccessreviews"):
             spec = json.loads(request.body)["spec"]
-            allowed = self.review(request.user, spec)
+            try:
+                allowed = self.review(request.user, spec)
+            except Refusal as refusal:
+                return refusal.code, json.dumps(refusal.status).encode()
             return 201, json.dumps({"status": {"allowed": allowed}}).encode()
         return super().take(request)
 
@@ -139,21 +144,36 @@ def test_rights_while_the_cluster_is_away(
     found = rest.get(DEPLOYMENTS, "bob")
     assert found["items"] == []
     assert found["clusters"]["incomplete"]
-    monkeypatch.setattr(rights_module, "OFFLINE_SECONDS", 10.0)
+    monkeypatch.setitem(rights_module._AGES, Status.UNAVAILABLE, 10.0)
     assert rest.names(DEPLOYMENTS) == set()
 
 
 def test_credentials(rest: RestStand) -> None:
-    found = rest.get(DEPLOYMENTS, "nobody")
-    assert found["items"] == []
-    (cluster,) = found["clusters"]["incomplete"]
-    assert "unknown token" in cluster["reason"]
+    assert rest.get(DEPLOYMENTS, "nobody", status=401)["message"] == "unknown token"
+    # A wrong token does not show which clusters exist.
+    assert rest.get("clusters?clusters=1", "nobody", status=401)["message"]
     answer = rest.pair.visit(f"/api/v1/{DEPLOYMENTS}")
     assert answer.status == 401
     assert "Authorization: Bearer" in json.loads(answer.body)["message"]
-    # A token of another agent.
-    found = rest.get(DEPLOYMENTS, "user:another:alice")
-    assert found["items"] == []
+    # A token of another agent, which has no rows.
+    other = Access("user:dave", "9", "nine", impersonation=Impersonation("dave"))
+    rest.server._api.users.tokens["dave"] = other
+    rest.allowed = {("dave", "apps/deployments")}
+    for token in ("dave", "user:9:dave"):
+        found = rest.get(DEPLOYMENTS, token)
+        assert found["items"] == []
+        assert found["clusters"]["incomplete"] == [
+            {
+                "id": "",
+                "name": "agent-1",
+                "state": "denied",
+                "lastSeen": 0.0,
+                "reason": "the token is for another agent",
+            }
+        ]
+        found = rest.get("objects?kind=deploy&clusters=nine", token)
+        (cluster,) = found["clusters"]["incomplete"]
+        assert (cluster["id"], cluster["state"]) == ("9", "never")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +220,49 @@ def test_csv(rest: RestStand) -> None:
 def test_an_unknown_cluster(rest: RestStand) -> None:
     found = rest.get("objects?kind=deploy&clusters=nobody")
     (cluster,) = found["clusters"]["incomplete"]
-    assert (cluster["name"], cluster["state"]) == ("nobody", "never")
+    assert (cluster["name"], cluster["state"]) == ("nobody", "denied")
+
+
+def test_filters_do_not_decide_what_is_reviewed(rest: RestStand) -> None:
+    """Otherwise a review would tell that a filter matches a row that is not shown."""
+    for query in ("", "&image=web", "&image=x", "&labelSelector=app=web", "&name=web"):
+        rest.clock.advance(rights_module.DENIED_SECONDS)
+        before = rest.reviews
+        assert rest.names(DEPLOYMENTS + query, "bob") == set()
+        # For the whole cluster, and for the two namespaces with Deployments.
+        assert rest.reviews - before == 3
+    rest.cluster.refuses = True
+    rest.cluster.cut()
+    rest.clock.advance(rights_module.DENIED_SECONDS)
+    answers = [
+        rest.get(DEPLOYMENTS + query, "bob")["clusters"]["incomplete"][0]["reason"]
+        for query in ("&image=web:1", "&image=x")
+    ]
+    assert "refused" in answers[0]
+    assert answers[0] == answers[1]
+
+
+def test_errors_that_end_earlier_rights(rest: RestStand) -> None:
+    """agentk may not impersonate the user any more."""
+    rest.allowed = {("alice", "apps/deployments")}
+    assert rest.names(DEPLOYMENTS) == {"web", "elsewhere"}
+
+    def forbidden(user: str, spec: Any) -> bool:
+        raise Refusal(403, "Forbidden", "cannot impersonate")
+
+    rest.cluster.review = forbidden  # type: ignore[attr-defined]
+    rest.clock.advance(rights_module.ALLOWED_SECONDS + 1)
+    found = rest.get(DEPLOYMENTS)
+    assert found["items"] == []
+    assert "cannot impersonate" in found["clusters"]["incomplete"][0]["reason"]
+
+
+def test_columns_do_not_hide_the_origin_of_a_row(rest: RestStand) -> None:
+    rest.allowed = {("alice", "apps/deployments")}
+    rest.damage('{"cluster": "other", "name": "admin", "health": "current"}')
+    for one in rest.get(DEPLOYMENTS)["items"]:
+        assert one["cluster"] == "agent-1"
+        assert one["name"] in ("web", "elsewhere")
 
 
 def test_a_revoked_credential(rest: RestStand) -> None:

@@ -48,7 +48,13 @@ class StoreStand:
     def __init__(self, path: Path) -> None:
         self.clock = ThreadedClock()
         self.path = path
-        self.store = RowStore(path, self.clock, lambda: 1000.0 + self.clock.seconds())
+        self.failures: list[Exception] = []
+        self.store = RowStore(
+            path,
+            self.clock,
+            lambda: 1000.0 + self.clock.seconds(),
+            self.failures.append,
+        )
         self.run(self.store.start())
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
@@ -346,6 +352,38 @@ def test_a_file_of_another_version(stand: StoreStand) -> None:
     again = StoreStand(stand.path)
     assert again.names() == []
     again.run(again.store.stop())
+
+
+def test_a_file_that_is_not_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "rows.sqlite"
+    path.write_bytes(b"not a database" * 1000)
+    with capturedLogs() as events:
+        stand = StoreStand(path)
+    assert len(events) == 1
+    stand.run(stand.store.welcome(MAIN, EPOCH))
+    stand.run(stand.snapshot(row("a")))
+    assert stand.names() == ["a"]
+    stand.run(stand.store.stop())
+
+
+def test_a_file_that_is_damaged_later(stand: StoreStand) -> None:
+    """The module restarts, and begins a new file."""
+    stand.run(stand.store.welcome(MAIN, EPOCH))
+    stand.run(stand.snapshot(row("a")))
+
+    def damaged(database: sqlite3.Connection) -> None:
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+    assert stand.refused(stand.store.read(damaged)) is Status.UNAVAILABLE
+    assert stand.refused(stand.store.read(damaged)) is Status.UNAVAILABLE
+    assert len(stand.failures) == 1
+    stand.run(stand.store.stop())
+    assert not stand.path.exists()
+    stand.store.is_damaged = False
+    stand.run(stand.store.start())
+    assert stand.names() == []
 
 
 def test_a_query_that_takes_too_long(stand: StoreStand) -> None:
