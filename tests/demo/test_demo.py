@@ -161,7 +161,7 @@ def test_with_gitops(state: Path) -> None:
 
 
 @pytest.mark.parametrize("cluster", ["sandbox", "kube"])
-def test_with_live_data(state: Path, cluster: str) -> None:
+def test_live(state: Path, cluster: str) -> None:
     """Two clusters, their changes, and the last rows of one that is away."""
     environment = {}
     if cluster == "kube":
