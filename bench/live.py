@@ -262,7 +262,7 @@ def pushed(plane: ControlPlane, folder: Path, changes: int) -> dict[str, float]:
     plane.call("POST", path, made)
     socket = CableSocket(port, kas.authority, token.read_text().strip())
     socket.subscribe("ClusterChannel", cluster="main", view="workloads")
-    key = f"main/apps/Deployment/{_SPACE}/web/"
+    key = f"1/apps/Deployment/{_SPACE}/web/"
     times: list[float] = []
     for number in range(1, changes + 1):
         live = plane.call("GET", f"{path}/web")

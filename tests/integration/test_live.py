@@ -181,7 +181,7 @@ def test_rows_of_a_user(live: Live) -> None:
     other = CableSocket(live.port, live.kas.authority, nobody)
     for one in (socket, other):
         one.subscribe("ClusterChannel", cluster="main", view="workloads")
-    key = f"main/apps/Deployment/{space}/web/"
+    key = f"1/apps/Deployment/{space}/web/"
     assert set(socket.rows()["snapshot"]) == {key}
     assert other.rows()["snapshot"] == {}
     changed = live.cluster.call("GET", f"{path}/web")
