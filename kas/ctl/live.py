@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +13,7 @@ import yaml
 from kas.ctl.calls import Callee, callee_options
 from kas.ctl.common import Ctl, command, counted, printable
 from kas.ctl.completion import complete_agents
+from tunnel.toolkit.csv_text import csv_text
 
 __all__ = ["declare"]
 
@@ -337,23 +336,12 @@ def _counts(summary: Mapping[str, Any], kind: str) -> str:
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
     """Return the rows as CSV, with a column for each key of a row."""
     keys = sorted({key for row in rows for key in row["columns"]})
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["cluster", "namespace", "kind", "name", *keys])
-    for row in rows:
-        found = row["columns"]
-        cells = [row.get(one, "") for one in ("agentName", "namespace", "kind", "name")]
-        cells += [
-            json.dumps(found[key])
-            if isinstance(found.get(key), dict | list)
-            else found.get(key, "")
-            for key in keys
+    places = ("agentName", "namespace", "kind", "name")
+    cells = (
+        [
+            *(row.get(one, "") for one in places),
+            *(row["columns"].get(key, "") for key in keys),
         ]
-        # A spreadsheet would run such a cell as a formula.
-        writer.writerow(
-            [
-                f"'{one}" if str(one)[:1] in ("=", "+", "-", "@") else one
-                for one in cells
-            ]
-        )
-    return text.getvalue().rstrip("\n")
+        for row in rows
+    )
+    return csv_text(["cluster", *places[1:], *keys], cells).rstrip("\n")

@@ -6,6 +6,7 @@ Helpers for both programs and for modules; they are part of the stable API.
     interruptible.py
                     steps of a loop that a newer event interrupts
     timers.py       cancel or advance delayed calls, or give names to them
+    csv_text.py     rows as CSV
     counts.py       counts by key, without zero entries
     single_flight.py
                     one call at a time, whose result goes to all waiting callers

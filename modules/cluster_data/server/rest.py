@@ -7,10 +7,8 @@ rows of a response have passed an access review for the user.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import attrs
@@ -27,6 +25,7 @@ from modules.cluster_data.server.reader import (
 )
 from tunnel.api import Access, IServerModuleApi
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.csv_text import csv_text
 
 __all__ = ["MAX_CLUSTERS", "PREFIX", "RestApi"]
 
@@ -254,20 +253,4 @@ def _csv(found: RowsAnswer) -> str:
     """Return rows as CSV, with a column for each key of a row."""
     items = [item_of(one) for one in found.rows]
     keys = list(dict.fromkeys(key for one in items for key in one))
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(map(_not_a_formula, keys))
-    writer.writerows(_cells(one, keys) for one in items)
-    return text.getvalue()
-
-
-def _cells(item: dict[str, Any], keys: Sequence[str]) -> Iterator[str]:
-    for key in keys:
-        value = item.get(key, "")
-        text = json.dumps(value) if isinstance(value, dict | list) else str(value)
-        yield _not_a_formula(text)
-
-
-def _not_a_formula(text: str) -> str:
-    """Return a text that a spreadsheet does not evaluate."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    return csv_text(keys, ([one.get(key, "") for key in keys] for one in items))
