@@ -61,7 +61,7 @@ class TablePublisher:
     Sends the tables of one cache to kas.
 
     :param epoch: identifies the cache.
-    :param cluster_uid: returns the uid of the cluster.
+    :param cluster_uid: the uid of the cluster; empty if it is not known.
     :param pauses: minimum number of seconds between two messages, by view.
     :param random: returns a number between 0 and 1, for the jitter of pauses.
     """
@@ -187,7 +187,9 @@ class TablePublisher:
                     sent.not_before = self._clock.seconds() + self._pause(name)
             if self._clock.seconds() >= self._beat_at:
                 await self._send_beat(call)
-            await self._wait()
+            if not ended:
+                # The call may have ended while a message was sent.
+                await self._wait()
         ended[0].raiseException()
 
     def _pause(self, name: str) -> float:
@@ -227,18 +229,20 @@ class TablePublisher:
         if since is None or not table.has_since(since):
             await self._send_snapshot(call, table, sent)
             return
-        sequence = table.sequence
+        # From now on, kas may ask for all rows again.
+        sent.sequence = sequence = table.sequence
         deltas = list(_deltas(table, *table.since(since)))
         # kas resumes at this number, and so it must have all parts first.
         deltas[-1].sequence = sequence
         for delta in deltas:
             await call.send(wire.AgentMessage(delta=delta))
-        sent.sequence = sequence
 
     async def _send_snapshot(
         self, call: IClientCall, table: Table, sent: _Sent
     ) -> None:
-        sequence = table.sequence
+        # Rows that change meanwhile are sent as they are then, or are missing; the next
+        # delta has all of them.
+        sent.sequence = sequence = table.sequence
         keys = list(table.rows)
         parts = list(_parts(keys, table)) or [[]]
         for count, part in enumerate(parts):
@@ -250,9 +254,6 @@ class TablePublisher:
                 rows=[_row(key, row) for key, row in table.items(part)],
             )
             await call.send(wire.AgentMessage(snapshot=message))
-        # Rows that changed meanwhile were sent as they were then, or are missing; the
-        # next delta has all of them.
-        sent.sequence = sequence
 
     async def _send_beat(self, call: IClientCall) -> None:
         self._beat_at = self._clock.seconds() + BEAT

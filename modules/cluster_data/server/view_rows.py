@@ -102,6 +102,11 @@ class ViewRows:
         """Return the number of the last change; None if a snapshot is needed."""
         return self._totals.sequence
 
+    @property
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self._totals.rows
+
     def differs(self, said: wire.ViewSum) -> bool:
         """Return whether agentk has other rows at the same position."""
         sequence = self._totals.sequence
@@ -244,8 +249,9 @@ def clear_agent(database: sqlite3.Connection, agent: str, *staged: int) -> None:
     for one in staged or (0, 1):
         for view in VIEWS:
             rows = ViewRows(database, agent, view, one)
-            rows.clear()
-            rows.save()
+            if rows.count:
+                rows.clear()
+                rows.save()
 
 
 def _read(row: wire.Row) -> tuple[str, set[str]]:
