@@ -74,9 +74,11 @@ class WebRequest(BoundedRequest):
         self._counters = counters
         self._proxies = proxies
 
-    @property
-    def client_address(self) -> IAddress:
-        """Address of the client, from ``X-Forwarded-For`` behind a trusted proxy."""
+    def getClientAddress(self) -> IAddress:
+        """
+        Return the address of the client, from ``X-Forwarded-For`` behind a trusted
+        proxy.
+        """
         values = self.requestHeaders.getRawHeaders(b"x-forwarded-for", ())
         named = b",".join(values).decode("latin-1")
         return self._proxies.client(self._connection.getPeer(), named)

@@ -101,9 +101,8 @@ class UpgradingRequest(Protocol):
     def own_origin(self) -> str:
         """Origin of kas, as the client reaches it."""
 
-    @property
-    def client_address(self) -> IAddress:
-        """Address of the client."""
+    def getClientAddress(self) -> IAddress:
+        """Return the address of the client."""
 
     @property
     def clock(self) -> IReactorTime:
@@ -608,7 +607,7 @@ def _read(request: Any) -> WebSocketRequest:
         subprotocols=tuple(filter(None, (one.strip() for one in offered.split(",")))),
         origin=",".join(headers.get("origin", ())),
         own_origin=request.own_origin,
-        peer_address=request.client_address,
+        peer_address=request.getClientAddress(),
     )
 
 

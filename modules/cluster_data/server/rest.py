@@ -73,8 +73,7 @@ class _Reader:
         kind, agent_id, token = "", name, self.token
         if token.count(":") > 1:
             kind, agent_id, token = token.split(":", 2)
-        peer = _Peer(self.request.channel)
-        found = self.api.users.authorize(kind, agent_id, token, peer)
+        found = self.api.users.authorize(kind, agent_id, token, _Peer(self.request))
         access = await found if isinstance(found, Deferred) else found
         if name not in (access.agent_id, access.agent_name):
             raise CallError(Status.PERMISSION_DENIED, "the token is for another agent")
@@ -83,13 +82,13 @@ class _Reader:
 
 @attrs.frozen
 class _Peer:
-    """The connection of a request, for limits on refused credentials."""
+    """The client of a request, for limits on refused credentials."""
 
-    channel: Any
+    request: Any
 
     @property
     def peer_address(self) -> Any:
-        return self.channel.getPeer()
+        return self.request.getClientAddress()
 
 
 class RestApi:

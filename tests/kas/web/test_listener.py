@@ -6,6 +6,7 @@ import json
 from typing import Any
 from unittest.mock import Mock
 
+import attrs
 import pytest
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
@@ -125,6 +126,19 @@ class RequestTests(_Case):
             self.assertEqual((status, body), (200, seen))
             self.assertNotIn("twistedweb", head)
         self.assertEqual(client.ask("/greeter", body=b"{}")[2], "POST greeter | {}")
+
+    def test_address_of_the_client(self) -> None:
+        """Only a trusted proxy may name it."""
+        proxy = "192.168.1.1"  # the peer of a `StringTransport`
+        for proxies, address in (((), proxy), ((proxy,), "198.51.100.7")):
+            settings = attrs.evolve(self.settings, trusted_proxies=proxies)
+            self.factory = WebFactory(settings, self.pages, self.reactor)
+            _Client(self).send(
+                b"GET /greeter?do=wait HTTP/1.1\r\nHost: kas\r\n"
+                b"X-Forwarded-For: 198.51.100.7\r\n\r\n"
+            )
+            request = self.hook.waiting.pop()
+            self.assertEqual(request.getClientAddress().host, address)
 
     def test_no_page(self) -> None:
         """404, in the words that the client reads."""
