@@ -12,6 +12,7 @@ kubectl would, and then runs until Ctrl-C, so that you can try it.
     cluster.py    choice of the Kubernetes API: yours, a real one, or the sandbox
     stack.py      kas, agentk and kasctl
     client.py     the client: the kubernetes library, with a kubeconfig from kasctl
+    story.py      the steps of a demo with a story of its own
     steps.py      the steps through the tunnel
     gitlab.py     the demo with GitLab: `make demo GITLAB=1`
     live.py       the demo of live data: `make demo LIVE=1`

@@ -16,6 +16,7 @@ from demo.cluster import Cluster
 from demo.processes import DemoError, Program
 from demo.screen import Screen, Step, milliseconds
 from demo.stack import AGENT, Stack
+from demo.story import run_steps
 from tools.git_repository import GitRepository
 
 __all__ = ["GitopsStory"]
@@ -68,7 +69,7 @@ class GitopsStory:
 
     def run(self, programs: list[Program]) -> None:
         """Run all steps, and add started programs to *programs*."""
-        for title, act in (
+        steps = (
             ("kas is up, with a Git repository", self._kas),
             ("the Kubernetes API is up", self._kubernetes),
             ("agentk is connected", self._agentk),
@@ -79,12 +80,8 @@ class GitopsStory:
             ("a person lets it go", self._approve),
             ("back to the commit before", self._undo),
             ("Git rules again", self._resume),
-        ):
-            with self._screen.step(title) as step:
-                try:
-                    act(step, programs)
-                except KubernetesError as error:
-                    raise DemoError(str(error), self._stack.agentk.log) from None
+        )
+        run_steps(self._screen, self._stack, programs, steps)
 
     def advise(self) -> None:
         """Print commands to try while the demo runs."""

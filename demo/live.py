@@ -14,6 +14,7 @@ from demo.cluster import Cluster, sandbox
 from demo.processes import DemoError, Program
 from demo.screen import Screen, Step, milliseconds
 from demo.stack import Stack
+from demo.story import run_steps
 
 __all__ = ["LiveStory"]
 
@@ -64,7 +65,7 @@ class LiveStory:
         second = self._clusters[1].program
         assert second is not None
         programs.append(second)
-        for title, act in (
+        steps = (
             ("kas is up, with live data", self._kas),
             ("two clusters are connected", self._agents),
             ("kas knows both clusters", self._known),
@@ -72,12 +73,8 @@ class LiveStory:
             ("a Deployment cannot run", self._deployment),
             ("which cluster runs this image?", self._image),
             ("a cluster goes offline, and stays readable", self._offline),
-        ):
-            with self._screen.step(title) as step:
-                try:
-                    act(step, programs)
-                except KubernetesError as error:
-                    raise DemoError(str(error), self._stack.agentk.log) from None
+        )
+        run_steps(self._screen, self._stack, programs, steps)
 
     def advise(self) -> None:
         """Print commands to try while the demo runs."""
