@@ -82,10 +82,10 @@ class GitopsStory:
             ("Git rules again", self._resume),
         )
         run_steps(self._screen, self._stack, programs, steps)
+        self._client.close()
 
     def advise(self) -> None:
         """Print commands to try while the demo runs."""
-        self._client.close()
         state = shlex.quote(str(self._stack.kas_state))
         kubeconfig = shlex.quote(str(self._stack.kubeconfig))
         self._screen.say()

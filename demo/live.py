@@ -74,12 +74,14 @@ class LiveStory:
             ("which cluster runs this image?", self._image),
             ("a cluster goes offline, and stays readable", self._offline),
         )
-        run_steps(self._screen, self._stack, programs, steps)
+        try:
+            run_steps(self._screen, self._stack, programs, steps)
+        finally:
+            for client in self._clients:
+                client.close()
 
     def advise(self) -> None:
         """Print commands to try while the demo runs."""
-        for client in self._clients:
-            client.close()
         state = shlex.quote(str(self._stack.kas_state))
         self._screen.say()
         self._screen.say("Look at both clusters:", "1")
