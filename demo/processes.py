@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging  # noqa: F401 - a thread must not import it while a program is forked
 import os
 import signal
 import subprocess
