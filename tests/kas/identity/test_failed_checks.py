@@ -86,7 +86,9 @@ class FailedChecksTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.asking = Asking(self.clock)
-        self.all = Authenticators(self.clock, FailedChecks(LIMIT, self.clock))
+        self.all = Authenticators(
+            self.clock, FailedChecks(LIMIT, self.clock, Random(1).random)
+        )
         self.all.add(self.asking)
 
     def check(self, token: str, peer: Connection | None = ONE) -> Any:
@@ -484,7 +486,7 @@ def test_a_user_who_tries_again_after_a_minute() -> None:
 def test_a_flood_on_the_connections_of_a_proxy() -> None:
     """A good credential is checked although its connection sent most of the flood."""
     clock = Clock()
-    failed = FailedChecks(120, clock)
+    failed = FailedChecks(120, clock, Random(1).random)
     begun: list[bytes] = []
     number = 0
 

@@ -15,6 +15,7 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from kas.config.oidc import OidcAccess
 from kas.identity.authenticators import FAILED_CHECKS_PER_MINUTE, Authenticators
+from kas.identity.failed_checks import FailedChecks
 from kas.oidc import authenticator as module
 from kas.oidc.authenticator import (
     LOOK_INTERVAL,
@@ -416,7 +417,9 @@ class OidcAuthenticatorTests(OidcCase):
 
     def test_failed_checks(self) -> None:
         """Refusals of one address are limited; a raw token needs no kind."""
-        authenticators = Authenticators(self.clock)
+        # With equal lots, the first requests wait and the others are refused.
+        failed = FailedChecks(FAILED_CHECKS_PER_MINUTE, self.clock, lambda: 0.5)
+        authenticators = Authenticators(self.clock, failed)
         authenticators.add(self.make(), TOKEN_PREFIX)
         known = self.provider.token()
 
