@@ -151,6 +151,7 @@ class KasService(ProgramService):
             router=self.router,
             authenticators=credentials.authenticators,
             listening=listening,
+            fleet=self.fleet,
             external=api.services,
             audit=self._audit,
             stores=self._stores,
@@ -165,7 +166,7 @@ class KasService(ProgramService):
             page_origins=gitlab.origins,
         )
         grace = agent.listen.shutdown_grace_period
-        hosted = ModulesPart(modules, self._context, self.fleet, grace)
+        hosted = ModulesPart(modules, self._context, grace)
         self.modules = hosted.host
         self.health = Health(
             self.registry,

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from google.protobuf.descriptor import ServiceDescriptor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
@@ -32,7 +33,7 @@ from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.sibling_store import SiblingStore
 from kas.directory.store import Store
 from kas.fleet.gateway import Gateway, GatewayFactory
-from kas.fleet.peers import Peers
+from kas.fleet.peers import Peer, Peers
 from kas.fleet.tokens import PeerTokens
 from kas.identity import jwt
 from kas.pb import directory_pb2
@@ -96,6 +97,8 @@ class Fleet:
     redis: RedisClient | None = attrs.field(init=False, default=None)
     #: State that the workers of one kas share without Redis.
     siblings: SiblingStore | None = attrs.field(init=False, default=None)
+    #: Handlers of the calls of other kas to this kas; None without a private API.
+    dispatcher: Dispatcher | None = attrs.field(init=False, default=None)
     _me: KasRecord = attrs.field(init=False)
     _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
     _tokens: PeerTokens | None = attrs.field(init=False, default=None)
@@ -115,6 +118,7 @@ class Fleet:
             self._tls_context()  # Report errors in the files now.
         dispatcher = Dispatcher(self.runtime.reactor, tracer=self.runtime.tracer)
         dispatcher.handle("kas", _DIRECTORY, self)
+        self.dispatcher = dispatcher
         self.gateway = Gateway(
             self._tokens.verify,
             self.registry,
@@ -309,10 +313,8 @@ class Fleet:
 
     async def _ask_one(self, kas: KasRecord, agent_id: str) -> list[AgentRecord]:
         assert self.peers is not None
-        if not self.peers.at(kas.url).worth_trying:
-            return []
         try:
-            client = await self._client(kas.url)
+            client = await self.client(kas.url, _DIRECTORY)
             answer = await client.call(
                 "Find",
                 directory_pb2.FindRequest(agent_id=agent_id),
@@ -328,14 +330,20 @@ class Fleet:
         self.directory.seen(KasRecord.from_message(answer.kas))
         return [AgentRecord.from_message(one) for one in answer.agents]
 
-    async def _client(self, url: str) -> ServiceClient:
+    async def client(self, url: str, service: ServiceDescriptor) -> ServiceClient:
         """
-        Return a client for calls to another kas.
+        Return a client of a service at another kas, after connecting to it.
 
-        :raises CallError: if no session with that kas exists.
+        :raises CallError: UNAVAILABLE if the other kas cannot be reached, or could not
+            be reached a moment ago.
         """
         assert self.peers is not None
         peer = self.peers.at(url)
+        if not peer.worth_trying:
+            raise CallError(Status.UNAVAILABLE, peer.problem or "no response")
+        return await self._client(peer, service)
+
+    async def _client(self, peer: Peer, service: ServiceDescriptor) -> ServiceClient:
         if not peer.alive:
             up: Deferred[None] = Deferred()
             peer.connect(lambda: up.callback(None))
@@ -357,7 +365,7 @@ class Fleet:
             stream: IStream = tunnel.open_stream(open_, receiver)
             return stream
 
-        return ServiceClient(_DIRECTORY, opener, self.runtime.reactor)
+        return ServiceClient(service, opener, self.runtime.reactor)
 
     # Methods of kas.directory.sibling_store.SiblingCalls, which call the other workers
     # of one kas.
@@ -370,7 +378,7 @@ class Fleet:
 
         :raises TunnelError: if that kas does not respond.
         """
-        client = await self._client(url)
+        client = await self._sibling(url)
         return [
             agent
             async for page in client.stream("FindAll", request, timeout=ASK_TIMEOUT)
@@ -385,9 +393,14 @@ class Fleet:
 
         :raises TunnelError: if the call ended.
         """
-        client = await self._client(url)
+        client = await self._sibling(url)
         async for message in client.stream("Watch", directory_pb2.WatchRequest()):
             yield message
+
+    async def _sibling(self, url: str) -> ServiceClient:
+        """Return a client of a sibling, after waiting for its backoff."""
+        assert self.peers is not None
+        return await self._client(self.peers.at(url), _DIRECTORY)
 
     def _hello(self, url: str) -> pb.Hello:
         assert self._tokens is not None

@@ -7,6 +7,7 @@ The API that the server halves of modules use, with one object for each subject.
     users.py     credentials of users
     audit.py     the audit log
     network.py   listeners, and requests to other servers
+    peers.py     calls between the kas of a fleet
     workers.py   limits that the workers of one kas share
 """
 

@@ -12,12 +12,14 @@ from prometheus_client import CollectorRegistry
 
 from kas.agents.registry import Registry
 from kas.api.services import ExternalServices
+from kas.fleet.fleet import Fleet
 from kas.git.repositories import Repositories
 from kas.gitlab.projects import AgentProjects
 from kas.identity.authenticators import Authenticators
 from kas.modules.agents import AgentProblems, ModuleAgents
 from kas.modules.audit import ModuleAudit
 from kas.modules.network import ModuleNetwork, ModulePorts
+from kas.modules.peers import ModulePeers
 from kas.modules.users import HeldCredentials, ModuleUsers
 from kas.modules.workers import ModuleWorkers
 from kas.observability.audit import AuditLog
@@ -62,6 +64,7 @@ class ServerContext:
     router: Router
     authenticators: Authenticators
     listening: Listening
+    fleet: Fleet
     external: ExternalServices
     audit: AuditLog
     stores: Stores
@@ -108,4 +111,5 @@ class ServerContext:
             web=ModuleWeb(scope, self.pages, self.page_origins, self.has_web),
             network=ModuleNetwork(scope, self.ports, self.reactor, self.environ),
             workers=ModuleWorkers(scope, self.count_together),
+            peers=ModulePeers(scope, self.fleet),
         )

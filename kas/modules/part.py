@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kas.fleet.fleet import Fleet
 from kas.modules.context import ServerContext
 from tunnel.api import Draining, IServerModule
 from tunnel.hosting.modules import ModuleHost, Prepared
@@ -18,7 +17,6 @@ class ModulesPart(Part):
     """
     The modules as a part of kas, and the requests that they serve.
 
-    :param fleet: the connection to other kas, whose relayed requests also finish.
     :param grace: seconds for running requests to finish.
     """
 
@@ -28,18 +26,16 @@ class ModulesPart(Part):
         self,
         modules: Sequence[Prepared],
         context: ServerContext,
-        fleet: Fleet,
         grace: float,
     ) -> None:
         self._context = context
-        self._fleet = fleet
         self._grace = grace
         self.host: ModuleHost = ModuleHost(
             modules,
             interface=IServerModule,
             make_api=context.make_api,
             clock=context.reactor,
-            jitter=fleet.runtime.random,
+            jitter=context.fleet.runtime.random,
         )
 
     async def start(self) -> None:
@@ -64,7 +60,7 @@ class ModulesPart(Part):
         await until(self._is_idle, self._context.reactor, self._grace)
 
     def _is_idle(self) -> bool:
-        gateway = self._fleet.gateway
+        gateway = self._context.fleet.gateway
         return not (
             any(one.tunnel.load for one in self._context.registry.tunnels())
             or self._context.router.remote

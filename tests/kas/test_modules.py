@@ -22,6 +22,8 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from kas.api.services import ExternalServices
+from kas.config.schema import read_configuration
+from kas.fleet.fleet import Fleet
 from kas.git.repositories import Repositories
 from kas.identity.authenticators import Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
@@ -30,6 +32,7 @@ from kas.modules import ServerContext
 from kas.modules.agents import MAX_PROBLEM, MAX_PROBLEMS
 from kas.observability.audit import AuditLog
 from kas.state.directory import StateDirectory
+from kas.state.pki import ServerFiles
 from tests.kas.world import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.api import Access, IServerModule, IServerModuleApi, StreamOptions
@@ -89,6 +92,7 @@ class _Case(SynchronousTestCase):
             router=self.world.router,
             authenticators=self.authenticators,
             listening=Listening(self.reactor, program="kas"),
+            fleet=self.fleet(runtime),
             external=ExternalServices(self.reactor),
             audit=AuditLog(None, runtime),
             stores=Stores(lambda: FakeStore(self.reactor), self.reactor),
@@ -98,6 +102,11 @@ class _Case(SynchronousTestCase):
         )
         self.failed: list[tuple[str, Exception]] = []
         self.scopes: list[ModuleScope] = []
+
+    def fleet(self, runtime: Runtime) -> Fleet:
+        configuration = read_configuration("{}", "kas.yaml")
+        files = ServerFiles(Path(), Path(), None, "", datetime.now(UTC), None)
+        return Fleet(configuration, self.world.registry, runtime, list, lambda: files)
 
     def api(self, name: str = "echo", configuration: Any = None) -> ServerModuleApi:
         def fail(reason: Exception) -> None:

@@ -24,6 +24,7 @@ complete module.
     cable.py          channels of ActionCable
     web.py            pages, webhooks and WebSockets
     network.py        listeners, and requests to other servers
+    peers.py          the other kas of the fleet
     workers.py        limits that the workers of one kas share
     tracing.py        spans for OpenTelemetry
     repositories.py   sections of kas' configuration that name Git repositories
@@ -98,6 +99,7 @@ from tunnel.api.modules import (
     IServerModuleFactory,
 )
 from tunnel.api.network import INetwork
+from tunnel.api.peers import IPeers, OtherKas
 from tunnel.api.repositories import (
     RepositorySettings,
     agents_match,
@@ -184,6 +186,7 @@ __all__ = [
     "IOpening",
     "IOwnNamespace",
     "IPathReceiver",
+    "IPeers",
     "IProjects",
     "IRepositories",
     "IRepository",
@@ -213,6 +216,7 @@ __all__ = [
     "KubernetesShape",
     "KubernetesVersion",
     "KubernetesWrite",
+    "OtherKas",
     "OwnerReference",
     "RepositorySettings",
     "SpanKind",

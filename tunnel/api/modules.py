@@ -20,6 +20,7 @@ from tunnel.api.gitlab import IGitLab, IProjects
 from tunnel.api.kubernetes import IKubernetes
 from tunnel.api.leadership import ILeadership
 from tunnel.api.network import INetwork
+from tunnel.api.peers import IPeers
 from tunnel.api.stores import IStores
 from tunnel.api.tracing import ITracer
 from tunnel.api.users import IUsers
@@ -115,6 +116,7 @@ class IServerModuleApi(_IModuleApi):
     web: IWeb = Attribute("Pages and webhooks.")
     network: INetwork = Attribute("Listeners, and requests to other servers.")
     workers: IWorkers = Attribute("Limits that the workers of one kas share.")
+    peers: IPeers = Attribute("Calls between the kas of a fleet.")
 
 
 class IAgentModuleApi(_IModuleApi):

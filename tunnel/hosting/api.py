@@ -19,6 +19,7 @@ from tunnel.api import (
     IKubernetes,
     ILeadership,
     INetwork,
+    IPeers,
     IProjects,
     IRepositories,
     ISections,
@@ -80,6 +81,7 @@ class ServerModuleApi(_ModuleApi):
     web: IWeb
     network: INetwork
     workers: IWorkers
+    peers: IPeers
 
 
 class HasAgentIdentity(Protocol):

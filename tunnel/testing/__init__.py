@@ -4,7 +4,8 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
     memory.py   `Pipe`: a connection of two transports that hold a limited number of
                 bytes and pause the writer beyond that
     ends.py     `connected`: two tunnels joined by a pipe, after the greeting
-    agents.py, users.py, audit.py, gitlab.py, network.py, leadership.py, calls.py
+    agents.py, users.py, audit.py, gitlab.py, network.py, peers.py, leadership.py,
+    calls.py
                 fakes of the attributes of a module's API, by subject as in `tunnel.api`
     cluster.py  `FakeCluster`: a Kubernetes API whose responses a test sets
     objects.py  `FakeObjects`: the objects of that cluster; requests create, apply and

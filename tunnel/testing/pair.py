@@ -33,6 +33,7 @@ from tunnel.testing.ends import AGENT, End, connected
 from tunnel.testing.gitlab import FakeProjects
 from tunnel.testing.leadership import FakeLeadership
 from tunnel.testing.network import FakeNetwork, FakeWorkers
+from tunnel.testing.peers import FakePeers
 from tunnel.testing.repositories import FakeRepositories
 from tunnel.testing.store import FakeStore
 from tunnel.testing.users import FakeUsers
@@ -57,6 +58,7 @@ class ModulePair:
         ``treq.testing.RequestTraversalAgent``.
     :param folders: the parent of the modules' folders; None if no module has one.
     :ivar store: the store of server halves; a test can make it fail.
+    :ivar peers: the other kas; ``peers.join`` adds one.
     :ivar repositories: the Git repositories that server halves read.
     :ivar sections: the agent's configuration; ``sections.apply`` changes it.
     """
@@ -76,6 +78,7 @@ class ModulePair:
         self.store = FakeStore(clock)
         self._stores = Stores(lambda: self.store, clock)
         self._pages = Pages()
+        self.peers = FakePeers(clock)
         self.repositories = FakeRepositories()
         self.sections = Sections()
         self.agent, self.server, self.pipe = connected(clock)
@@ -137,6 +140,7 @@ class ModulePair:
             web=ModuleWeb(scope, self._pages),
             network=FakeNetwork(self._http),
             workers=FakeWorkers(),
+            peers=self.peers,
         )
 
     def _agent_api(self, scope: ModuleScope, common: dict[str, Any]) -> Any:
@@ -234,7 +238,7 @@ class ModulePair:
     def settle(self) -> None:
         """Deliver everything in transit; the clock does not move."""
         self.pipe.flush()
-        while self._street.step():
+        while self._street.step() or self.peers.flush():
             self.pipe.flush()
 
     def run(self, coroutine: Coroutine[Any, Any, _T], patience: float = PATIENCE) -> _T:

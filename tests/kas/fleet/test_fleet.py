@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock
+from zope.interface.verify import verifyObject
 
 from kas.agents.registry import AgentConnection, Registry
 from kas.config.schema import read_configuration
@@ -24,6 +25,7 @@ from kas.fleet.balance import Balance
 from kas.fleet.fleet import Fleet
 from kas.fleet.gateway import GatewayFactory
 from kas.identity.jwt import LEEWAY, sign
+from kas.modules.peers import ModulePeers
 from kas.observability.fleet_metrics import FleetCollector
 from kas.routing.router import Router
 from kas.state import pki
@@ -31,17 +33,23 @@ from kas.state.directory import StateDirectory
 from tests.kas.directory.memory import Hub, MemoryStore
 from tests.kas.many import Network
 from tests.kas.world import World
+from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.api import (
     AgentConnected,
     AgentDisconnected,
     ConnectedAgent,
+    IPeers,
+    OtherKas,
 )
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.hosting.events import EventBus
+from tunnel.hosting.scope import ModuleScope
 from tunnel.program.listening import Listening
 from tunnel.program.runtime import Runtime
 from tunnel.session.keepalive import Keepalive
 from tunnel.util.flusher import Flusher
+
+ECHO = DESCRIPTOR.services_by_name["Echo"]
 
 _PRIVATE = """\
 private_api:
@@ -438,3 +446,73 @@ def test_metrics_of_one_alone() -> None:
     seen = metrics(kas)
     assert "kas_peers" not in seen
     assert seen["kas_agents_moved_total"] == 0
+
+
+class Echo:
+    """A module's service for other kas."""
+
+    async def say(self, request: Text, call: Any) -> Text:
+        return Text(text=f"{request.text}!")
+
+    async def spell(self, request: Text, call: Any) -> Any:
+        yield request
+
+    async def join(self, requests: Any, call: Any) -> Text:
+        return Text()
+
+    async def chat(self, requests: Any, call: Any) -> Any:
+        async for request in requests:
+            yield request
+
+
+def peers_of(kas: Kas) -> tuple[ModulePeers, ModuleScope]:
+    scope = ModuleScope("echo", None, lambda reason: None)
+    return ModulePeers(scope, kas.fleet), scope
+
+
+def call(kas: Kas, peers: ModulePeers, other: OtherKas, text: str) -> Any:
+    """The answer of another kas, or the error."""
+
+    async def ask() -> Any:
+        client = await peers.client(other, ECHO)
+        return await client.call("Say", Text(text=text), timeout=2.0)
+
+    got: list[Any] = []
+    Deferred.fromCoroutine(ask()).addBoth(got.append)
+    for seconds in (0.0, *[0.5] * 20):
+        if not got:
+            kas.net.settle()
+            kas.clock.advance(seconds)
+    return got[0]
+
+
+def test_calls_of_modules(net: Network, secret: Path) -> None:
+    """Modules of two kas call each other until one of them stops."""
+    one, two = pair(net, secret)
+    here, _ = peers_of(one)
+    there, scope = peers_of(two)
+    verifyObject(IPeers, here)
+    there.handle(ECHO, Echo())
+    (other,) = here.others()
+    assert other == OtherKas("tcp://127.0.0.1:8002")
+    assert call(one, here, other, "a").text == "a!"
+    scope.release()
+    assert call(one, here, other, "a").value.status is Status.UNIMPLEMENTED
+
+
+def test_calls_to_an_absent_kas(net: Network, secret: Path) -> None:
+    one, two = pair(net, secret)
+    here, _ = peers_of(one)
+    del net.listeners[two.fleet._me.url]
+    (other,) = here.others()
+    for _ in range(2):
+        error = call(one, here, other, "a").value
+        assert error.status is Status.UNAVAILABLE
+
+
+def test_calls_without_a_fleet(net: Network) -> None:
+    kas = Kas(net, 1, "{}")
+    peers, scope = peers_of(kas)
+    peers.handle(ECHO, Echo())
+    assert peers.others() == []
+    scope.release()
