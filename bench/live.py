@@ -25,8 +25,8 @@ from twisted.internet.task import Clock
 from modules.cluster_data.agent.cache import ClusterCache
 from modules.cluster_data.agent.module import VIEWS
 from modules.cluster_data.agent.views.problems import POD
-from modules.cluster_data.server.queries import RowQuery, find_rows
-from modules.cluster_data.server.row_store import Publication, RowStore
+from modules.cluster_data.server.store.queries import RowQuery, find_rows
+from modules.cluster_data.server.store.row_store import Publication, RowStore
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tests.integration import cluster, needs
 from tests.integration.cable_client import CableSocket

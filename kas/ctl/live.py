@@ -187,6 +187,7 @@ def _clusters(ctl: Ctl, callee: Callee, names: Sequence[str]) -> None:
         )
         for one in found
     ]
+    _warn_of_kas(ctl, answer)
     head = ("CLUSTER", "STATE", "SEEN", "NODES", "PODS", "DEPLOYMENTS")
     if not found:
         ctl.result(answer, _NONE)
@@ -226,6 +227,7 @@ def _show(
         "asOf": answer.get("asOf", 0),
         "queried": answer.get("queried", 0),
         "incomplete": answer.get("incomplete", []),
+        "missingKas": answer.get("missingKas", []),
         "more": bool(request["page"]),
     }
     if ctl.as_json or shape == "json":
@@ -252,8 +254,18 @@ def _warn(ctl: Ctl, content: Mapping[str, Any]) -> None:
     if len(incomplete) > NAMED:
         rest = counted(len(incomplete) - NAMED, "further cluster")
         ctl.note(f"{rest} with missing or old rows")
+    _warn_of_kas(ctl, content)
     if content["more"]:
         ctl.note("there are more rows: see --limit")
+
+
+def _warn_of_kas(ctl: Ctl, content: Mapping[str, Any]) -> None:
+    """Name the kas that did not respond."""
+    for address in content.get("missingKas", []):
+        ctl.note(
+            f"kas at {printable(address)} did not respond: the rows of its clusters "
+            "are missing"
+        )
 
 
 def _table(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.stand import Fleet, FleetKas
 from tests.integration.cable_client import CableSocket
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import eventually, kasctl
@@ -112,6 +113,46 @@ def test_a_cluster_and_its_last_state(live: Live) -> None:
     assert live.kas.stop()
     live.kas.start()
     assert "web" in live.get("get", "deployments", *scope)
+
+
+def test_rows_of_another_kas(tmp_path: Path, control_plane: ControlPlane) -> None:
+    """Any kas answers for the agents of all kas, and names a kas that is absent."""
+    fleet = Fleet(tmp_path, 2, "modules:\n  cluster_data: {}\n")
+    # The certificates and identities are the same, the live data is not.
+    modules = [kas.folder / "modules" for kas in fleet.kas]
+    try:
+        for kas, folder in zip(fleet.kas, modules, strict=True):
+            folder.mkdir(parents=True)
+            link = kas.state / "modules"
+            link.parent.mkdir(exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(folder)
+            kas.start()
+        fleet.know_each_other()
+        near, far = fleet.kas
+        assert near.process is not None and far.process is not None
+        agentk = Agentk(far, near.add_agent("main"), control_plane.agent)
+        options = tmp_path / "agentk.yaml"
+        options.write_text("modules:\n  cluster_data: {}\n")
+        fleet.agentks.append(agentk)
+        agentk.start("--configuration-file", str(options))
+
+        def clusters(kas: FleetKas) -> Any:
+            assert kas.process is not None
+            return kas.ctl_json("clusters", "--pid", str(kas.process.pid))
+
+        def state(kas: FleetKas) -> list[str]:
+            return [one["state"] for one in clusters(kas).get("clusters", [])]
+
+        for kas in fleet.kas:
+            eventually(lambda kas=kas: state(kas) == ["live"])  # type: ignore[misc]
+        assert far.metric("kas_cluster_data_clusters") == 1
+        assert near.metric("kas_cluster_data_clusters") == 0
+        far.process.kill()
+        missing = eventually(lambda: clusters(near).get("missingKas"))
+        assert len(missing) == 1
+    finally:
+        fleet.stop()
 
 
 def config_reader(live: Live, name: str, *namespaces: str) -> str:

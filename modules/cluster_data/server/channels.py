@@ -16,9 +16,13 @@ import attrs
 from zope.interface import implementer
 
 from modules.cluster_data.server.live_queries import LiveQueries, LiveQuery
-from modules.cluster_data.server.queries import MAX_LIMIT, VIEWS_OF_KINDS, RowQuery
 from modules.cluster_data.server.reader import ClusterAnswer, FleetReader, item_of
 from modules.cluster_data.server.rest import MAX_CLUSTERS
+from modules.cluster_data.server.store.queries import (
+    MAX_LIMIT,
+    VIEWS_OF_KINDS,
+    RowQuery,
+)
 from tunnel.api import Access, ICable, ICableSubscription, IChannel
 from tunnel.errors import CallError, Status
 
@@ -223,8 +227,8 @@ class RowsChannel:
         """Return the rows that the client may see now, by key."""
         names, access_of = question.clusters, subscription.caller.authorize
         if question.query is None:
-            clusters, _ = await self._reader.clusters(names, access_of)
-            return dict(_of_cluster(one) for one in clusters)
+            known = await self._reader.clusters(names, access_of)
+            return dict(_of_cluster(one) for one in known.clusters)
         found = await self._reader.rows(question.query, names, access_of)
         rows: dict[str, Any] = dict(_of_cluster(one) for one in found.incomplete)
         for row in found.rows:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from modules.cluster_data.server.queries import RowQuery
 from modules.cluster_data.server.reader import (
     ClusterAnswer,
     FleetReader,
     summary_json,
 )
+from modules.cluster_data.server.sources.row_messages import row_message
+from modules.cluster_data.server.store.queries import RowQuery
 from modules.cluster_data.wire import fleet_pb2 as wire
 
 __all__ = ["FLEET", "FleetQueries"]
@@ -41,31 +42,24 @@ class FleetQueries:
         )
         found = await self._reader.rows_of_all(query, list(request.clusters))
         return wire.QueryResponse(
-            rows=[
-                wire.FoundRow(
-                    agent_id=one.agent_id,
-                    agent_name=one.agent_name,
-                    group=one.group,
-                    kind=one.kind,
-                    resource=one.resource,
-                    namespace=one.namespace,
-                    name=one.name,
-                    columns=one.columns,
-                )
-                for one in found.rows
-            ],
+            rows=[row_message(one) for one in found.rows],
             next_page=found.next_page,
             incomplete=[_state(one) for one in found.incomplete],
             queried=found.queried,
             as_of=found.as_of,
+            missing_kas=found.missing_kas,
         )
 
     async def clusters(
         self, request: wire.ClustersRequest, call: Any
     ) -> wire.ClustersResponse:
         """Return clusters with their counts."""
-        found, now = await self._reader.clusters_of_all(list(request.clusters))
-        return wire.ClustersResponse(clusters=[_state(one) for one in found], as_of=now)
+        found = await self._reader.clusters_of_all(list(request.clusters))
+        return wire.ClustersResponse(
+            clusters=[_state(one) for one in found.clusters],
+            as_of=found.as_of,
+            missing_kas=found.missing_kas,
+        )
 
 
 def _state(one: ClusterAnswer) -> wire.ClusterState:

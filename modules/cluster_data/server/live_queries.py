@@ -9,7 +9,7 @@ reader, so a change of rights is a change of the result, too.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from typing import Any, Protocol
 
 import attrs
@@ -37,12 +37,20 @@ PAUSE = 0.1
 #: Further seconds for each row, because kas parses and compares all of them.
 ROW_PAUSE = 0.0004
 
-#: Seconds after which a query runs again without a change: rights and ages change, too,
-#: and another worker may have received rows.
+#: Seconds after which a query runs again without a change, because rights and ages
+#: change, too.
 REFRESH = 5.0
 
 #: Maximum number of queries of all users, and of one user: each keeps its result.
 MAX_QUERIES, MAX_QUERIES_EACH = 1000, 20
+
+#: Maximum number of live queries of all other kas that are about agents of this kas.
+MAX_REMOTES = 10 * MAX_QUERIES
+
+#: See `PeerChanges.follow`.
+_FollowPeers = Callable[
+    [frozenset[str], frozenset[str], Callable[[], object]], Callable[[], None]
+]
 
 #: Result of a query: rows by key.
 Result = Mapping[str, Any]
@@ -80,6 +88,7 @@ class LiveQuery:
     _run: Callable[[], Awaitable[Result]]
     _clock: IReactorTime
     _ended: Callable[[], None]
+    _unfollow: Callable[[], None] = lambda: None
     epoch: str = attrs.field(factory=lambda: os.urandom(8).hex())
     sequence: int = 0
     rows: Result = attrs.field(factory=dict)
@@ -89,6 +98,10 @@ class LiveQuery:
     _next: IDelayedCall | None = None
     _is_running: bool = False
     _is_stale: bool = False
+
+    def follow_peers(self, follow: _FollowPeers) -> None:
+        """Run again after changes at other kas, too."""
+        self._unfollow = follow(self.agents, self.views, self.touch)
 
     async def begin(self) -> None:
         """Wait for the first result."""
@@ -118,6 +131,7 @@ class LiveQuery:
         cancel_call(self._next)
         if self._running is not None:
             self._running.cancel()
+        self._unfollow()
         self._ended()
 
     def _run_by(self, seconds: float) -> None:
@@ -175,12 +189,45 @@ class LiveQuery:
 _PASSING = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
 
 
-class LiveQueries:
-    """All live queries of one kas."""
+@attrs.define(eq=False)
+class _Remote:
+    """
+    Another kas, whose live query is about agents of this kas.
 
-    def __init__(self, clock: IReactorTime) -> None:
+    :ivar changed: ids of agents with changes that the other kas does not know yet.
+    :ivar waiter: fires after the next change.
+    """
+
+    agents: frozenset[str]
+    views: frozenset[str]
+    changed: dict[str, None] = attrs.field(factory=dict)
+    waiter: Deferred[None] | None = None
+
+    def touch(self, agent_id: str) -> None:
+        """Record a change."""
+        self.changed[agent_id] = None
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None:
+            waiter.callback(None)
+
+
+class LiveQueries:
+    """
+    All live queries of one kas.
+
+    :param follow_peers: calls a function after changes at other kas, until the returned
+        function is called; see `PeerChanges.follow`.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        follow_peers: _FollowPeers,
+    ) -> None:
         self._clock = clock
+        self._follow_peers = follow_peers
         self._queries: dict[Hashable, LiveQuery] = {}
+        self._remotes: dict[_Remote, None] = {}
 
     def __len__(self) -> int:
         """Return the number of queries."""
@@ -216,6 +263,7 @@ class LiveQueries:
                 owner, agents, views, run, self._clock, lambda: self._forget(key)
             )
             self._queries[key] = query
+            query.follow_peers(self._follow_peers)
         query.listeners[listener] = None
         try:
             await query.begin()
@@ -229,18 +277,46 @@ class LiveQueries:
 
     def views(self, agent_id: str, agent_name: str) -> frozenset[str]:
         """Return the views of an agent that somebody follows."""
+        followed: list[LiveQuery | _Remote] = [*self._queries.values(), *self._remotes]
         found = [
             one.views
-            for one in self._queries.values()
+            for one in followed
             if agent_id in one.agents or agent_name in one.agents
         ]
         return frozenset().union(*found)
 
     def touch(self, agent_id: str, agent_name: str) -> None:
-        """Run the queries about an agent again soon."""
+        """Run the queries about an agent again soon, also those of other kas."""
         for query in tuple(self._queries.values()):
             if agent_id in query.agents or agent_name in query.agents:
                 query.touch()
+        for remote in tuple(self._remotes):
+            if agent_id in remote.agents or agent_name in remote.agents:
+                remote.touch(agent_id)
+
+    async def changes(
+        self, agents: frozenset[str], views: frozenset[str]
+    ) -> AsyncGenerator[str, None]:
+        """
+        Yield the ids of agents with changes, for a live query of another kas.
+
+        :raises CallError: RESOURCE_EXHAUSTED beyond the limit.
+        """
+        if len(self._remotes) >= MAX_REMOTES:
+            text = f"other kas may follow {MAX_REMOTES} queries"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        remote = _Remote(agents, views)
+        self._remotes[remote] = None
+        try:
+            while True:
+                changed, remote.changed = tuple(remote.changed), {}
+                for agent_id in changed:
+                    yield agent_id
+                if not remote.changed:
+                    remote.waiter = Deferred()
+                    await remote.waiter
+        finally:
+            del self._remotes[remote]
 
     def end(self) -> None:
         """End all queries."""

@@ -16,11 +16,19 @@ from zope.interface import implementer, provider
 from modules.cluster_data.server.channels import CHANNELS, RowsChannel
 from modules.cluster_data.server.fleet import FLEET, FleetQueries
 from modules.cluster_data.server.live_queries import LiveQueries
-from modules.cluster_data.server.reader import FleetReader
+from modules.cluster_data.server.reader import LATE, FleetReader
 from modules.cluster_data.server.receiver import RowReceiver
 from modules.cluster_data.server.rest import PREFIX, RestApi
 from modules.cluster_data.server.rights import ReaderRights
-from modules.cluster_data.server.row_store import Publication, RowStore
+from modules.cluster_data.server.sources.fleet_rows import FleetRows
+from modules.cluster_data.server.sources.own_rows import OwnRows
+from modules.cluster_data.server.sources.peer_changes import PeerChanges
+from modules.cluster_data.server.sources.peer_rows import (
+    PEER_ROWS,
+    PeerRows,
+    RowsForPeers,
+)
+from modules.cluster_data.server.store.row_store import Publication, RowStore
 from modules.cluster_data.wire import cluster_data_pb2
 from tunnel.api import (
     CableStarted,
@@ -41,8 +49,9 @@ _CLUSTER_DATA = cluster_data_pb2.DESCRIPTOR.services_by_name["ClusterData"]
 #: Name of the file in the module's folder.
 FILE = "rows.sqlite"
 
-#: Seconds between two searches for clusters that have been away for too long.
-SWEEP = 3600.0
+#: Seconds between two searches for clusters that have been away for too long, or whose
+#: agents publish to another kas now.
+SWEEP = 300.0
 
 
 @attrs.frozen(kw_only=True)
@@ -71,7 +80,8 @@ class ClusterDataServer:
         self._store = RowStore(
             api.stores.folder() / FILE, api.reactor, time.time, api.fail
         )
-        self._queries = LiveQueries(api.clock)
+        changes = PeerChanges(api.peers, api.clock)
+        self._queries = LiveQueries(api.clock, changes.follow)
         self._receiver = RowReceiver(
             self._store,
             self._touch,
@@ -79,7 +89,11 @@ class ClusterDataServer:
         )
         self._rights = rights = ReaderRights(api, api.clock)
         api.events.subscribe(CredentialRevoked, self._revoked)
-        self._reader = FleetReader(self._store, rights, time.time)
+        own = OwnRows(self._store, time.time)
+        self._fleet = FleetRows(own, self._others)
+        self._reader = FleetReader(self._fleet, rights, time.time)
+        for_peers = RowsForPeers(own, self._queries.changes, time.time)
+        api.peers.handle(PEER_ROWS, for_peers)
         self._metrics = _Metrics(self._receiver)
         self._counting = False
         self._sweeps = LoopingCall(self._sweep)
@@ -123,12 +137,22 @@ class ClusterDataServer:
     def _touch(self, publication: Publication) -> None:
         self._queries.touch(publication.agent_id, publication.agent_name)
 
+    def _others(self) -> list[PeerRows]:
+        """Return the stores of the other kas; the workers of one kas share one."""
+        peers = self._api.peers
+        return [
+            PeerRows(peers, one, time.time)
+            for one in peers.others()
+            if not one.is_worker
+        ]
+
     def _revoked(self, event: CredentialRevoked) -> None:
         self._rights.forget(event.credential_id)
 
     async def _sweep(self) -> None:
         try:
             await self._store.forget(time.time() - self._retention)
+            await self._fleet.forget_moved(self._store.forget_moved, LATE)
         except CallError as error:
             self._log.warn("old live data stays: {reason}", reason=error.message)
 

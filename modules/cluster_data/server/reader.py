@@ -9,19 +9,14 @@ from typing import Any
 
 import attrs
 
-from modules.cluster_data.server.queries import (
+from modules.cluster_data.server.rights import ReaderRights
+from modules.cluster_data.server.sources.fleet_rows import FleetRows, LocatedRows
+from modules.cluster_data.server.store.queries import (
     FoundRow,
     KnownCluster,
     ListScope,
     RowQuery,
-    count_clusters,
-    find_clusters,
-    find_rows,
-    find_scopes,
-    find_summaries,
 )
-from modules.cluster_data.server.rights import ReaderRights
-from modules.cluster_data.server.row_store import RowStore
 from tunnel.api import Access
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.parallel import in_parallel
@@ -30,6 +25,7 @@ __all__ = [
     "LATE",
     "LIVE",
     "ClusterAnswer",
+    "ClustersAnswer",
     "FleetReader",
     "RowsAnswer",
     "item_of",
@@ -73,6 +69,7 @@ class RowsAnswer:
     :ivar incomplete: the queried clusters without current rows.
     :ivar queried: number of queried clusters.
     :ivar as_of: time of the answer in seconds since 1970.
+    :ivar missing_kas: addresses of the kas that did not respond, for operators.
     """
 
     rows: Sequence[FoundRow]
@@ -80,6 +77,21 @@ class RowsAnswer:
     incomplete: Sequence[ClusterAnswer]
     queried: int
     as_of: float
+    missing_kas: Sequence[str]
+
+
+@attrs.frozen
+class ClustersAnswer:
+    """
+    Clusters.
+
+    :ivar as_of: time of the answer in seconds since 1970.
+    :ivar missing_kas: as in `RowsAnswer`.
+    """
+
+    clusters: Sequence[ClusterAnswer]
+    as_of: float
+    missing_kas: Sequence[str]
 
 
 def state_of(cluster: KnownCluster, now: float) -> str:
@@ -92,15 +104,16 @@ def state_of(cluster: KnownCluster, now: float) -> str:
 
 class FleetReader:
     """
-    The one way out of the store for all kinds of readers.
+    The one way out of the stores for all kinds of readers.
 
+    :param fleet: the rows of all kas.
     :param now: returns the time in seconds since 1970.
     """
 
     def __init__(
-        self, store: RowStore, rights: ReaderRights, now: Callable[[], float]
+        self, fleet: FleetRows, rights: ReaderRights, now: Callable[[], float]
     ) -> None:
-        self._store = store
+        self._fleet = fleet
         self._rights = rights
         self._now = now
 
@@ -110,17 +123,14 @@ class FleetReader:
 
         :param names: names or ids of agents; empty for all.
         """
+        # A fleet has many clusters, and only those that are not live matter here.
+        located = await self._fleet.locate(names, 0.0 if names else LIVE)
         if names:
-            found = await self._store.read(partial(find_clusters, names=names))
-            query = attrs.evolve(query, agents=[one.agent_id for one in found])
-            queried = len(found)
-        else:
-            # A fleet has many clusters, and only those that are not live matter here.
-            since = self._now() - LIVE
-            found = await self._store.read(partial(find_clusters, not_live_since=since))
-            queried = await self._store.read(count_clusters)
-        unknown = _unknown(names, found)
-        return await self._rows(query, None, found, {}, unknown, queried + len(unknown))
+            agents = [one.agent_id for one in located.clusters]
+            query = attrs.evolve(query, agents=agents)
+        unknown = _unknown(names, located)
+        queried = located.count + len(unknown)
+        return await self._rows(query, None, located, {}, unknown, queried)
 
     async def rows(
         self, query: RowQuery, names: Sequence[str], access_of: AccessOf
@@ -132,68 +142,66 @@ class FleetReader:
         :raises CallError: UNAUTHENTICATED if no cluster accepts the user.
         """
         accesses, denied = await self._accesses(names, access_of)
-        found = await self._known(accesses)
-        agents = [one.agent_id for one in found]
+        located = await self._known(accesses)
+        agents = [one.agent_id for one in located.clusters]
         query = attrs.evolve(query, agents=agents)
         allowed, reasons = await self._permitted(
             # The filters of the query must not decide what is reviewed, because a
             # review that fails or takes time would then tell that they match.
             RowQuery(view=query.view, kind=query.kind, agents=agents),
+            located,
             accesses,
         )
-        more = [*denied, *_never(accesses, found)]
-        return await self._rows(query, allowed, found, reasons, more, len(names))
+        more = [*denied, *_never(accesses, located)]
+        return await self._rows(query, allowed, located, reasons, more, len(names))
 
     async def _rows(
         self,
         query: RowQuery,
         allowed: set[ListScope] | None,
-        found: Sequence[KnownCluster],
+        located: LocatedRows,
         reasons: Mapping[str, str],
         more: Sequence[ClusterAnswer],
         queried: int,
     ) -> RowsAnswer:
-        rows, next_page = await self._store.read(
-            partial(find_rows, query=query, scopes=allowed)
-        )
+        rows, next_page = await located.rows(query, allowed)
         now = self._now()
-        answers = [self._answer(one, now, reasons) for one in found]
+        answers = [self._answer(one, now, reasons) for one in located.clusters]
         incomplete = [*(one for one in answers if one.reason), *more]
-        return RowsAnswer(rows, next_page, incomplete, queried, now)
+        missing = sorted(located.missing)
+        return RowsAnswer(rows, next_page, incomplete, queried, now, missing)
 
-    async def clusters_of_all(
-        self, names: Sequence[str]
-    ) -> tuple[list[ClusterAnswer], float]:
-        """Return clusters with all their summaries, and the time."""
-        found = await self._store.read(partial(find_clusters, names=names))
-        answers = await self._with_summaries(found, None, {})
-        return answers + _unknown(names, found), self._now()
+    async def clusters_of_all(self, names: Sequence[str]) -> ClustersAnswer:
+        """Return clusters with all their summaries."""
+        located = await self._fleet.locate(names)
+        unknown = _unknown(names, located)
+        return await self._with_summaries(located, None, {}, unknown)
 
     async def clusters(
         self, names: Sequence[str], access_of: AccessOf
-    ) -> tuple[list[ClusterAnswer], float]:
+    ) -> ClustersAnswer:
         """
-        Return clusters with the summaries that a user may see, and the time.
+        Return clusters with the summaries that a user may see.
 
         :raises CallError: UNAUTHENTICATED if no cluster accepts the user.
         """
         accesses, denied = await self._accesses(names, access_of)
-        found = await self._known(accesses)
+        located = await self._known(accesses)
         query = RowQuery(view="summary", agents=list(accesses))
-        allowed, reasons = await self._permitted(query, accesses)
-        answers = await self._with_summaries(found, allowed, reasons)
-        return [*answers, *denied, *_never(accesses, found)], self._now()
+        allowed, reasons = await self._permitted(query, located, accesses)
+        more = [*denied, *_never(accesses, located)]
+        return await self._with_summaries(located, allowed, reasons, more)
 
     async def _with_summaries(
         self,
-        found: Sequence[KnownCluster],
+        located: LocatedRows,
         allowed: set[ListScope] | None,
         reasons: Mapping[str, str],
-    ) -> list[ClusterAnswer]:
-        agents = [one.agent_id for one in found]
-        summaries = await self._store.read(partial(find_summaries, agents=agents))
+        more: Sequence[ClusterAnswer],
+    ) -> ClustersAnswer:
+        summaries = await located.summaries()
         now = self._now()
-        return [
+        answers = [
             attrs.evolve(
                 self._answer(one, now, reasons),
                 summary=tuple(
@@ -202,8 +210,9 @@ class FleetReader:
                     if allowed is None or _scope(row) in allowed
                 ),
             )
-            for one in found
+            for one in located.clusters
         ]
+        return ClustersAnswer([*answers, *more], now, sorted(located.missing))
 
     async def _accesses(
         self, names: Sequence[str], access_of: AccessOf
@@ -233,23 +242,24 @@ class FleetReader:
             for name, one in refused.items()
         ]
 
-    async def _known(self, accesses: Mapping[str, Access]) -> list[KnownCluster]:
+    async def _known(self, accesses: Mapping[str, Access]) -> LocatedRows:
         names = list(accesses)
         if not names:
-            return []
-        found = await self._store.read(partial(find_clusters, names=names))
+            return LocatedRows([], 0, set(), [])
+        located = await self._fleet.locate(names)
         # Another agent may have an id of these as its name.
-        return [one for one in found if one.agent_id in accesses]
+        clusters = [one for one in located.clusters if one.agent_id in accesses]
+        return attrs.evolve(located, clusters=clusters)
 
     async def _permitted(
-        self, query: RowQuery, accesses: Mapping[str, Access]
+        self, query: RowQuery, located: LocatedRows, accesses: Mapping[str, Access]
     ) -> tuple[set[ListScope], dict[str, str]]:
         """
         Return the scopes of the query that a user may see, and by agent why some may be
         missing.
         """
         by_agent: dict[str, list[ListScope]] = {}
-        for scope in await self._store.read(partial(find_scopes, query=query)):
+        for scope in await located.scopes(query):
             by_agent.setdefault(scope.agent_id, []).append(scope)
         reasons: dict[str, str] = {}
         allowed: set[ListScope] = set()
@@ -277,26 +287,26 @@ class FleetReader:
         return ClusterAnswer(cluster, state, reason)
 
 
-def _unknown(
-    names: Sequence[str], found: Sequence[KnownCluster]
-) -> list[ClusterAnswer]:
-    """Return an answer for each name of a cluster that the store does not have."""
-    known = {name for one in found for name in (one.agent_id, one.agent_name)}
+def _unknown(names: Sequence[str], located: LocatedRows) -> list[ClusterAnswer]:
+    """Return an answer for each name of a cluster that no store has."""
+    known = {
+        name for one in located.clusters for name in (one.agent_id, one.agent_name)
+    }
+    reason = _never_reason(located)
     return [
-        ClusterAnswer(KnownCluster("", name, "", False, 0.0), "never", _NEVER)
+        ClusterAnswer(KnownCluster("", name, "", False, 0.0), "never", reason)
         for name in dict.fromkeys(names)
         if name not in known
     ]
 
 
-def _never(
-    accesses: Mapping[str, Access], found: Sequence[KnownCluster]
-) -> list[ClusterAnswer]:
-    """Return an answer for each permitted cluster that the store does not have."""
-    known = {one.agent_id for one in found}
+def _never(accesses: Mapping[str, Access], located: LocatedRows) -> list[ClusterAnswer]:
+    """Return an answer for each permitted cluster that no store has."""
+    known = {one.agent_id for one in located.clusters}
+    reason = _never_reason(located)
     return [
         ClusterAnswer(
-            KnownCluster(one.agent_id, one.agent_name, "", False, 0.0), "never", _NEVER
+            KnownCluster(one.agent_id, one.agent_name, "", False, 0.0), "never", reason
         )
         for one in accesses.values()
         if one.agent_id not in known
@@ -308,6 +318,15 @@ _NEVER = (
     "kas has never received rows from an agent with this name: is the module "
     "cluster_data enabled in its agentk?"
 )
+
+
+def _never_reason(located: LocatedRows) -> str:
+    if not located.missing:
+        return _NEVER
+    return (
+        "no kas that responded has rows of this cluster, and "
+        f"{len(located.missing)} kas did not respond"
+    )
 
 
 def _scope(row: FoundRow) -> ListScope:

@@ -9,8 +9,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from modules.cluster_data.server.row_store import Publication, RowStore
-from modules.cluster_data.server.view_rows import VIEWS
+from modules.cluster_data.server.store.row_store import Publication, RowStore
+from modules.cluster_data.server.store.view_rows import VIEWS
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.errors import CallError, Status
 

@@ -16,13 +16,13 @@ from klein import Klein
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.web.iweb import IRequest
 
-from modules.cluster_data.server.queries import RowQuery
 from modules.cluster_data.server.reader import (
     ClusterAnswer,
     FleetReader,
     RowsAnswer,
     item_of,
 )
+from modules.cluster_data.server.store.queries import RowQuery
 from tunnel.api import Access, IServerModuleApi
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.csv_text import csv_text
@@ -163,10 +163,15 @@ class RestApi:
 
     async def _clusters(self, asked: _Asked) -> bytes:
         asked.finish()
-        found, now = await self._reader.clusters(asked.clusters, asked.reader.access_of)
+        found = await self._reader.clusters(asked.clusters, asked.reader.access_of)
         return _json(
             asked.request,
-            {"asOf": now, "clusters": [_cluster(one) for one in found]},
+            {
+                "asOf": found.as_of,
+                "clusters": [_cluster(one) for one in found.clusters],
+                # Addresses of kas are not for users.
+                "missingKas": len(found.missing_kas),
+            },
         )
 
     async def _rows(self, asked: _Asked, view: str) -> bytes:
@@ -198,6 +203,7 @@ class RestApi:
                     "incomplete": [_cluster(one) for one in found.incomplete],
                 },
                 "continue": found.next_page,
+                "missingKas": len(found.missing_kas),
                 "items": [item_of(one) for one in found.rows],
             },
         )

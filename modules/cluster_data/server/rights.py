@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Iterable
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
-from modules.cluster_data.server.queries import ListScope
+from modules.cluster_data.server.store.queries import ListScope
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.api import Access, IServerModuleApi, IServiceClient
 from tunnel.errors import CallError, Status

@@ -3,5 +3,6 @@ Messages of both halves.
 
     cluster_data.proto  rows from agentk to kas, and access reviews
     fleet.proto         queries about all clusters
+    peers.proto         rows that kas ask each other for
     row_sum.py          the sum with which agentk and kas compare their rows
 """

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%modules/cluster_data/wire/fleet.proto\x12\x15txkas.cluster_data.v1\"\xa1\x01\n\x0cQueryRequest\x12\x0c\n\x04view\x18\x01 \x01(\t\x12\x10\n\x08\x63lusters\x18\x02 \x03(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x11\n\tnamespace\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x16\n\x0elabel_selector\x18\x06 \x01(\t\x12\r\n\x05image\x18\x07 \x01(\t\x12\r\n\x05limit\x18\x08 \x01(\r\x12\x0c\n\x04page\x18\t \x01(\t\"\xaa\x01\n\rQueryResponse\x12-\n\x04rows\x18\x01 \x03(\x0b\x32\x1f.txkas.cluster_data.v1.FoundRow\x12\x11\n\tnext_page\x18\x02 \x01(\t\x12\x37\n\nincomplete\x18\x03 \x03(\x0b\x32#.txkas.cluster_data.v1.ClusterState\x12\x0f\n\x07queried\x18\x04 \x01(\r\x12\r\n\x05\x61s_of\x18\x05 \x01(\x01\"\x91\x01\n\x08\x46oundRow\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x12\n\nagent_name\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x10\n\x08resource\x18\x05 \x01(\t\x12\x11\n\tnamespace\x18\x06 \x01(\t\x12\x0c\n\x04name\x18\x07 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x08 \x01(\t\"#\n\x0f\x43lustersRequest\x12\x10\n\x08\x63lusters\x18\x01 \x03(\t\"X\n\x10\x43lustersResponse\x12\x35\n\x08\x63lusters\x18\x01 \x03(\x0b\x32#.txkas.cluster_data.v1.ClusterState\x12\r\n\x05\x61s_of\x18\x02 \x01(\x01\"\x8c\x01\n\x0c\x43lusterState\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x12\n\nagent_name\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x11\n\tlast_seen\x18\x04 \x01(\x01\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x06 \x01(\t\x12\x0f\n\x07summary\x18\x07 \x01(\t2\xb8\x01\n\x05\x46leet\x12R\n\x05Query\x12#.txkas.cluster_data.v1.QueryRequest\x1a$.txkas.cluster_data.v1.QueryResponse\x12[\n\x08\x43lusters\x12&.txkas.cluster_data.v1.ClustersRequest\x1a\'.txkas.cluster_data.v1.ClustersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%modules/cluster_data/wire/fleet.proto\x12\x15txkas.cluster_data.v1\"\xa1\x01\n\x0cQueryRequest\x12\x0c\n\x04view\x18\x01 \x01(\t\x12\x10\n\x08\x63lusters\x18\x02 \x03(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x11\n\tnamespace\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x16\n\x0elabel_selector\x18\x06 \x01(\t\x12\r\n\x05image\x18\x07 \x01(\t\x12\r\n\x05limit\x18\x08 \x01(\r\x12\x0c\n\x04page\x18\t \x01(\t\"\xbf\x01\n\rQueryResponse\x12-\n\x04rows\x18\x01 \x03(\x0b\x32\x1f.txkas.cluster_data.v1.FoundRow\x12\x11\n\tnext_page\x18\x02 \x01(\t\x12\x37\n\nincomplete\x18\x03 \x03(\x0b\x32#.txkas.cluster_data.v1.ClusterState\x12\x0f\n\x07queried\x18\x04 \x01(\r\x12\r\n\x05\x61s_of\x18\x05 \x01(\x01\x12\x13\n\x0bmissing_kas\x18\x06 \x03(\t\"\x9f\x01\n\x08\x46oundRow\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x12\n\nagent_name\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x10\n\x08resource\x18\x05 \x01(\t\x12\x11\n\tnamespace\x18\x06 \x01(\t\x12\x0c\n\x04name\x18\x07 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x08 \x01(\t\x12\x0c\n\x04part\x18\t \x01(\t\"#\n\x0f\x43lustersRequest\x12\x10\n\x08\x63lusters\x18\x01 \x03(\t\"m\n\x10\x43lustersResponse\x12\x35\n\x08\x63lusters\x18\x01 \x03(\x0b\x32#.txkas.cluster_data.v1.ClusterState\x12\r\n\x05\x61s_of\x18\x02 \x01(\x01\x12\x13\n\x0bmissing_kas\x18\x03 \x03(\t\"\x8c\x01\n\x0c\x43lusterState\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x12\n\nagent_name\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x11\n\tlast_seen\x18\x04 \x01(\x01\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x06 \x01(\t\x12\x0f\n\x07summary\x18\x07 \x01(\t2\xb8\x01\n\x05\x46leet\x12R\n\x05Query\x12#.txkas.cluster_data.v1.QueryRequest\x1a$.txkas.cluster_data.v1.QueryResponse\x12[\n\x08\x43lusters\x12&.txkas.cluster_data.v1.ClustersRequest\x1a\'.txkas.cluster_data.v1.ClustersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,15 +34,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUERYREQUEST']._serialized_start=65
   _globals['_QUERYREQUEST']._serialized_end=226
   _globals['_QUERYRESPONSE']._serialized_start=229
-  _globals['_QUERYRESPONSE']._serialized_end=399
-  _globals['_FOUNDROW']._serialized_start=402
-  _globals['_FOUNDROW']._serialized_end=547
-  _globals['_CLUSTERSREQUEST']._serialized_start=549
-  _globals['_CLUSTERSREQUEST']._serialized_end=584
-  _globals['_CLUSTERSRESPONSE']._serialized_start=586
-  _globals['_CLUSTERSRESPONSE']._serialized_end=674
-  _globals['_CLUSTERSTATE']._serialized_start=677
-  _globals['_CLUSTERSTATE']._serialized_end=817
-  _globals['_FLEET']._serialized_start=820
-  _globals['_FLEET']._serialized_end=1004
+  _globals['_QUERYRESPONSE']._serialized_end=420
+  _globals['_FOUNDROW']._serialized_start=423
+  _globals['_FOUNDROW']._serialized_end=582
+  _globals['_CLUSTERSREQUEST']._serialized_start=584
+  _globals['_CLUSTERSREQUEST']._serialized_end=619
+  _globals['_CLUSTERSRESPONSE']._serialized_start=621
+  _globals['_CLUSTERSRESPONSE']._serialized_end=730
+  _globals['_CLUSTERSTATE']._serialized_start=733
+  _globals['_CLUSTERSTATE']._serialized_end=873
+  _globals['_FLEET']._serialized_start=876
+  _globals['_FLEET']._serialized_end=1060
 # @@protoc_insertion_point(module_scope)

@@ -29,21 +29,23 @@ class QueryRequest(_message.Message):
     def __init__(self, view: _Optional[str] = ..., clusters: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., label_selector: _Optional[str] = ..., image: _Optional[str] = ..., limit: _Optional[int] = ..., page: _Optional[str] = ...) -> None: ...
 
 class QueryResponse(_message.Message):
-    __slots__ = ("rows", "next_page", "incomplete", "queried", "as_of")
+    __slots__ = ("rows", "next_page", "incomplete", "queried", "as_of", "missing_kas")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_FIELD_NUMBER: _ClassVar[int]
     INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     QUERIED_FIELD_NUMBER: _ClassVar[int]
     AS_OF_FIELD_NUMBER: _ClassVar[int]
+    MISSING_KAS_FIELD_NUMBER: _ClassVar[int]
     rows: _containers.RepeatedCompositeFieldContainer[FoundRow]
     next_page: str
     incomplete: _containers.RepeatedCompositeFieldContainer[ClusterState]
     queried: int
     as_of: float
-    def __init__(self, rows: _Optional[_Iterable[_Union[FoundRow, _Mapping]]] = ..., next_page: _Optional[str] = ..., incomplete: _Optional[_Iterable[_Union[ClusterState, _Mapping]]] = ..., queried: _Optional[int] = ..., as_of: _Optional[float] = ...) -> None: ...
+    missing_kas: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, rows: _Optional[_Iterable[_Union[FoundRow, _Mapping]]] = ..., next_page: _Optional[str] = ..., incomplete: _Optional[_Iterable[_Union[ClusterState, _Mapping]]] = ..., queried: _Optional[int] = ..., as_of: _Optional[float] = ..., missing_kas: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FoundRow(_message.Message):
-    __slots__ = ("agent_id", "agent_name", "group", "kind", "resource", "namespace", "name", "columns")
+    __slots__ = ("agent_id", "agent_name", "group", "kind", "resource", "namespace", "name", "columns", "part")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +54,7 @@ class FoundRow(_message.Message):
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     agent_name: str
     group: str
@@ -60,7 +63,8 @@ class FoundRow(_message.Message):
     namespace: str
     name: str
     columns: str
-    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., group: _Optional[str] = ..., kind: _Optional[str] = ..., resource: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., columns: _Optional[str] = ...) -> None: ...
+    part: str
+    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., group: _Optional[str] = ..., kind: _Optional[str] = ..., resource: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., columns: _Optional[str] = ..., part: _Optional[str] = ...) -> None: ...
 
 class ClustersRequest(_message.Message):
     __slots__ = ("clusters",)
@@ -69,12 +73,14 @@ class ClustersRequest(_message.Message):
     def __init__(self, clusters: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ClustersResponse(_message.Message):
-    __slots__ = ("clusters", "as_of")
+    __slots__ = ("clusters", "as_of", "missing_kas")
     CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     AS_OF_FIELD_NUMBER: _ClassVar[int]
+    MISSING_KAS_FIELD_NUMBER: _ClassVar[int]
     clusters: _containers.RepeatedCompositeFieldContainer[ClusterState]
     as_of: float
-    def __init__(self, clusters: _Optional[_Iterable[_Union[ClusterState, _Mapping]]] = ..., as_of: _Optional[float] = ...) -> None: ...
+    missing_kas: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, clusters: _Optional[_Iterable[_Union[ClusterState, _Mapping]]] = ..., as_of: _Optional[float] = ..., missing_kas: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ClusterState(_message.Message):
     __slots__ = ("agent_id", "agent_name", "state", "last_seen", "reason", "cluster_uid", "summary")

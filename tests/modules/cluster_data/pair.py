@@ -115,13 +115,16 @@ class LivePair:
     A `ModulePair` with ``cluster_data`` on both sides.
 
     :ivar objects: the objects of the cluster.
+    :ivar others: the pairs of the other kas; see `join`.
     """
 
     make_cluster: type[FakeCluster] = FakeCluster
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(
+        self, folder: Path, clock: ThreadedClock | None = None, **options: Any
+    ) -> None:
         self._folder = folder
-        self.clock = ThreadedClock()
+        self.clock = clock or ThreadedClock()
         self.cluster = self.make_cluster(self.clock)
         self.objects = self.cluster.objects
         self.pair = ModulePair(self.clock, cluster=self.cluster, folders=folder)
@@ -129,6 +132,7 @@ class LivePair:
         self.agent = self.pair.agent_half(ClusterDataAgent, **options)
         self.pair.start()
         self._leading: Deferred[Any] | None = None
+        self.others: list[LivePair] = []
         self.add(
             {
                 "apiVersion": "v1",
@@ -158,12 +162,21 @@ class LivePair:
         self._leading.cancel()
         self.advance(1)
 
+    def join(self, other: LivePair, address: str, is_worker: bool = False) -> None:
+        """Make *other* a kas that this one can ask."""
+        self.pair.peers.join(other.pair.peers, address, is_worker)
+        self.others.append(other)
+
     def advance(self, seconds: float) -> None:
         """Let time pass, in steps of a quarter of a second."""
         for _ in range(round(seconds * 4)):
-            self.pair.settle()
+            self._settle()
             self.clock.advance(0.25)
-            self.pair.settle()
+            self._settle()
+
+    def _settle(self) -> None:
+        for one in (self, *self.others, self):
+            one.pair.settle()
 
     def ask(self, method: str, **request: Any) -> Any:
         """Return what the service `Fleet` of the external API answers."""

@@ -7,11 +7,11 @@ import sqlite3
 
 import pytest
 
-from modules.cluster_data.server.label_selector import (
+from modules.cluster_data.server.store.label_selector import (
     MAX_SELECTOR,
     label_conditions,
 )
-from modules.cluster_data.server.terms import terms_of
+from modules.cluster_data.server.store.terms import terms_of
 
 ROWS = {
     "web": {"app": "web", "tier": "front"},

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from modules.cluster_data.server import rights as rights_module
-from modules.cluster_data.server.queries import ListScope
 from modules.cluster_data.server.rest import MAX_CLUSTERS
-from tests.modules.cluster_data.pair import LivePair, deployment, node
+from modules.cluster_data.server.store.queries import ListScope
+from tests.modules.cluster_data.pair import LivePair, ThreadedClock, deployment, node
 from tunnel.api import Access, CredentialRevoked, Impersonation
 from tunnel.errors import Status
 from tunnel.testing import FakeCluster, FakeRequest
@@ -50,8 +50,8 @@ class RestStand(LivePair):
 
     make_cluster = ReviewingCluster
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, clock: ThreadedClock | None = None) -> None:
+        super().__init__(folder, clock)
         self.allowed: set[tuple[str, str]] = set()
         self.reviews = 0
         self.server._api.users.tokens.update(alice=ALICE, bob=BOB)

@@ -13,8 +13,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 
 from modules.cluster_data.agent.table import Table, TableKey
-from modules.cluster_data.server import row_store, view_rows
-from modules.cluster_data.server.queries import (
+from modules.cluster_data.server.store import row_store, view_rows
+from modules.cluster_data.server.store.queries import (
     FoundRow,
     ListScope,
     RowQuery,
@@ -22,7 +22,7 @@ from modules.cluster_data.server.queries import (
     find_rows,
     find_scopes,
 )
-from modules.cluster_data.server.row_store import Publication, RowStore
+from modules.cluster_data.server.store.row_store import Publication, RowStore
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tests.modules.cluster_data.pair import ThreadedClock
 from tunnel.errors import CallError, Status

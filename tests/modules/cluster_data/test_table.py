@@ -8,7 +8,7 @@ import pytest
 
 from modules.cluster_data.agent import table as table_module
 from modules.cluster_data.agent.table import Table, TableKey
-from modules.cluster_data.server import view_rows
+from modules.cluster_data.server.store import view_rows
 
 
 def key(name: str) -> TableKey:

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from modules.cluster_data.server.label_selector import label_conditions
-from modules.cluster_data.server.terms import image_range, name_term
-from modules.cluster_data.server.view_rows import VIEWS
+from modules.cluster_data.server.store.label_selector import label_conditions
+from modules.cluster_data.server.store.terms import image_range, name_term
+from modules.cluster_data.server.store.view_rows import VIEWS
 from tunnel.errors import CallError, Status
 
 __all__ = [
     "DEFAULT_LIMIT",
+    "MAX_CLUSTERS",
     "MAX_LIMIT",
     "VIEWS_OF_KINDS",
     "FoundRow",
@@ -27,7 +28,9 @@ __all__ = [
     "find_clusters",
     "find_rows",
     "find_scopes",
+    "find_store_id",
     "find_summaries",
+    "page_after",
 ]
 
 #: Number of rows of a page: by default, and at most.
@@ -107,6 +110,7 @@ class RowQuery:
 
     :ivar view: empty for the view that has the objects of *kind*.
     :ivar agents: ids of agents; None for all.
+    :ivar excluded: ids of agents whose rows are not wanted.
     :ivar kind: a kind, a plural or a short name, with or without ``.group``.
     :ivar image: text that an image contains.
     :ivar page: position of the page, from `FoundPage.next_page`.
@@ -115,6 +119,7 @@ class RowQuery:
 
     view: str
     agents: Collection[str] | None = None
+    excluded: Collection[str] = ()
     kind: str = ""
     namespace: str = ""
     name: str = ""
@@ -131,6 +136,8 @@ class RowQuery:
             raise CallError(
                 Status.INVALID_ARGUMENT, f"there is no view {self.view!r}: {known}"
             )
+        if self.page:
+            _position(self.page)
         self.where()
 
     def where(self) -> tuple[str, list[Any]]:
@@ -140,6 +147,9 @@ class RowQuery:
         if self.agents is not None:
             terms.append("agent_id IN (SELECT value FROM json_each(?))")
             values.append(json.dumps(sorted(self.agents)))
+        if self.excluded:
+            terms.append("agent_id NOT IN (SELECT value FROM json_each(?))")
+            values.append(json.dumps(sorted(self.excluded)))
         if self.kind:
             name, _, group = self.kind.lower().partition(".")
             name = _SHORT.get(name, name)
@@ -211,7 +221,7 @@ def find_rows(
         [*values, limit + 1],
     ).fetchall()
     rows = [FoundRow(*one) for one in found[:limit]]
-    return rows, _page_after(rows[-1]) if len(found) > limit else ""
+    return rows, page_after(rows[-1]) if len(found) > limit else ""
 
 
 def find_clusters(
@@ -237,6 +247,12 @@ def find_clusters(
         values,
     )
     return [KnownCluster(*one) for one in found]
+
+
+def find_store_id(database: sqlite3.Connection) -> str:
+    """Return the random id of the store."""
+    (found,) = database.execute("SELECT id FROM stores").fetchone()
+    return str(found)
 
 
 def count_clusters(database: sqlite3.Connection, names: Sequence[str] = ()) -> int:
@@ -279,7 +295,8 @@ def find_summaries(
     return summaries
 
 
-def _page_after(row: FoundRow) -> str:
+def page_after(row: FoundRow) -> str:
+    """Return the position of the page that begins after a row."""
     return base64.urlsafe_b64encode(json.dumps(row[:6]).encode()).decode()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from modules.cluster_data.server.terms import label_range, label_term
+from modules.cluster_data.server.store.terms import label_range, label_term
 
 __all__ = ["MAX_SELECTOR", "label_conditions"]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from modules.cluster_data.server.terms import terms_of
+from modules.cluster_data.server.store.terms import terms_of
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from modules.cluster_data.wire.row_sum import row_sum
 from tunnel.errors import CallError, Status

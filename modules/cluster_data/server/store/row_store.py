@@ -8,9 +8,10 @@ a time.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from modules.cluster_data.server.view_rows import VIEWS, ViewRows, clear_agent
+from modules.cluster_data.server.store.view_rows import VIEWS, ViewRows, clear_agent
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.errors import CallError, Status
 
@@ -49,7 +50,7 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 #: Version of the tables; a file with another version is created anew, because agents
 #: send all rows again.
-_FORMAT = 1
+_FORMAT = 2
 
 _TABLES = """
 CREATE TABLE clusters (
@@ -84,6 +85,9 @@ CREATE TABLE rows (
     columns TEXT NOT NULL,
     staged INTEGER NOT NULL,  -- 1 until the last part of its snapshot has arrived
     UNIQUE (view, agent_id, staged, api_group, kind, namespace, name, part)
+);
+CREATE TABLE stores (
+    id TEXT NOT NULL
 );
 CREATE TABLE terms (
     term TEXT NOT NULL,
@@ -291,13 +295,20 @@ class RowStore:
             agents = database.execute(
                 "SELECT agent_id FROM clusters WHERE last_seen < ?", (before,)
             ).fetchall()
-            for (agent,) in agents:
-                clear_agent(database, agent)
-                for table in ("views", "clusters"):
-                    database.execute(
-                        f"DELETE FROM {table} WHERE agent_id = ?", (agent,)
-                    )
-            return len(agents)
+            return _forget(database, [agent for (agent,) in agents])
+
+        return await self._write(delete)
+
+    async def forget_moved(self, agents: Collection[str]) -> int:
+        """Delete clusters that do not publish to this kas; return their number."""
+
+        def delete(database: sqlite3.Connection) -> int:
+            found = database.execute(
+                "SELECT agent_id FROM clusters WHERE publisher = x''"
+                " AND agent_id IN (SELECT value FROM json_each(?))",
+                (json.dumps(sorted(agents)),),
+            ).fetchall()
+            return _forget(database, [agent for (agent,) in found])
 
         return await self._write(delete)
 
@@ -443,6 +454,10 @@ class RowStore:
             if not database.execute("PRAGMA user_version").fetchone()[0]:
                 for statement in _TABLES.split(";"):
                     database.execute(statement)
+                # Distinguishes this store from those of other kas.
+                database.execute(
+                    "INSERT INTO stores VALUES (?)", (os.urandom(16).hex(),)
+                )
                 database.execute(f"PRAGMA user_version = {_FORMAT}")
             database.execute("COMMIT")
         return database
@@ -462,6 +477,14 @@ class RowStore:
     def _thread(self, work: Callable[..., _T], *rest: Any) -> Deferred[_T]:
         pool = self._reactor.getThreadPool()
         return deferToThreadPool(self._reactor, pool, work, *rest)
+
+
+def _forget(database: sqlite3.Connection, agents: Sequence[str]) -> int:
+    for agent in agents:
+        clear_agent(database, agent)
+        for table in ("views", "clusters"):
+            database.execute(f"DELETE FROM {table} WHERE agent_id = ?", (agent,))
+    return len(agents)
 
 
 def _check_number(number: int) -> None:
