@@ -23,7 +23,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from modules.cluster_data.agent.cache import ClusterCache
-from modules.cluster_data.agent.module import VIEWS
+from modules.cluster_data.agent.view_registry import OWN_VIEWS
 from modules.cluster_data.agent.views.problems import POD
 from modules.cluster_data.server.store.queries import RowQuery, find_rows
 from modules.cluster_data.server.store.row_store import Publication, RowStore
@@ -122,7 +122,7 @@ class _Watch:
 def cache_of(pods: int) -> dict[str, float]:
     """Return the figures of the cache."""
     watch = _Watch(pods)
-    views = [one for one in VIEWS if POD in one.kinds]
+    views = [one for one in OWN_VIEWS if POD in one.kinds]
     cache = ClusterCache(
         cast(Any, watch),
         views,

@@ -42,6 +42,13 @@ _COLUMNS: Mapping[str, Sequence[tuple[str, str]]] = {
     ],
     "CronJob": [("SCHEDULE", "schedule"), ("SUSPENDED", "suspended"), ("LAST", "last")],
 }
+#: The views whose columns this program knows; the empty name selects a view by kind.
+_KNOWN_VIEWS = ("", "workloads", "nodes", "problems", "events")
+
+#: Maximum number of columns of other views, and their columns that ``-o wide`` shows.
+MAX_SHOWN = 6
+_HIDDEN = ("labels", "images", "created")
+
 _WORKLOAD = [("READY", "ready"), ("HEALTH", "health"), ("REASON", "reason")]
 _PROBLEM = [("STATE", "state"), ("SINCE", "since"), ("REASON", "reason")]
 _WIDE = [("IMAGES", "images"), ("LABELS", "labels")]
@@ -85,8 +92,9 @@ def declare(group: click.Group) -> None:
     command(group, "clusters")(_clusters)
 
 
-@click.argument("kind")
+@click.argument("kind", default="")
 @click.argument("name", default="")
+@click.option("--view", default="", help="A view, such as one of another module.")
 @click.option("--image", default="", help="Text that an image of the object contains.")
 @selector_option
 @namespace_option
@@ -99,6 +107,7 @@ def _get(
     callee: Callee,
     kind: str,
     name: str,
+    view: str,
     image: str,
     selector: str,
     namespace: str,
@@ -111,9 +120,12 @@ def _get(
 
     KIND is deployments, statefulsets, daemonsets, jobs, cronjobs, nodes or events.  The
     rows come from kas, not from the clusters, so clusters that are offline appear as
-    they were last seen.
+    they were last seen.  With --view, KIND may be omitted.
     """
+    if not kind and not view:
+        raise click.UsageError("name a KIND, or a view with --view")
     request = {
+        "view": view,
         "kind": kind,
         "name": name,
         "image": image,
@@ -239,8 +251,7 @@ def _show(
     elif not rows:
         ctl.result(content, "no rows" if content["queried"] else _NONE)
     else:
-        is_problem = request.get("view") == "problems"
-        head, lines = _table(rows, answer, is_problem, shape == "wide")
+        head, lines = _table(rows, answer, request.get("view", ""), shape == "wide")
         ctl.table(content, head, lines)
     _warn(ctl, content)
 
@@ -271,15 +282,18 @@ def _warn_of_kas(ctl: Ctl, content: Mapping[str, Any]) -> None:
 def _table(
     rows: Sequence[dict[str, Any]],
     answer: Mapping[str, Any],
-    is_problem: bool,
+    view: str,
     is_wide: bool,
 ) -> tuple[list[str], Iterator[list[str]]]:
     """Return the heading and the lines of a table."""
     kinds = {row.get("kind", "") for row in rows}
+    is_problem = view == "problems"
     has_kind = len(kinds) > 1 or is_problem
     columns = list(_COLUMNS.get(next(iter(kinds)), _WORKLOAD))
     if is_problem:
         columns = _PROBLEM
+    elif view not in _KNOWN_VIEWS:
+        columns = _columns_of(rows)
     elif len(kinds) > 1:
         columns = _WORKLOAD
     if is_wide:
@@ -297,6 +311,13 @@ def _table(
         for row in rows
     )
     return [*head, *(heading for heading, _ in columns)], lines
+
+
+def _columns_of(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return the first columns of a view that this program does not know."""
+    keys = dict.fromkeys(key for row in rows for key in row["columns"])
+    shown = [key for key in keys if key not in _HIDDEN][:MAX_SHOWN]
+    return [(key.upper(), key) for key in shown]
 
 
 def _cell(answer: Mapping[str, Any], columns: Mapping[str, Any], key: str) -> str:

@@ -22,6 +22,7 @@ complete module.
     leadership.py     work that only one replica may do
     stores.py         small durable values that all kas share
     cable.py          channels of ActionCable
+    cluster_views.py  views of live data
     web.py            pages, webhooks and WebSockets
     network.py        listeners, and requests to other servers
     peers.py          the other kas of the fleet
@@ -51,6 +52,16 @@ from tunnel.api.calls import (
     IServiceClient,
 )
 from tunnel.api.capabilities import ICapabilities
+from tunnel.api.cluster_views import (
+    ClusterObject,
+    ClusterView,
+    ClusterViewsStarted,
+    IClusterViews,
+    ObjectKind,
+    ViewRow,
+    common_columns,
+    shortened,
+)
 from tunnel.api.configuration import IConfigurationDelivery, ISections
 from tunnel.api.events import (
     AgentChanged,
@@ -152,6 +163,9 @@ __all__ = [
     "AuditEvent",
     "AuditLevel",
     "CableStarted",
+    "ClusterObject",
+    "ClusterView",
+    "ClusterViewsStarted",
     "ConfigurationRefused",
     "ConnectedAgent",
     "CredentialRevoked",
@@ -175,6 +189,7 @@ __all__ = [
     "IChannel",
     "IClientCall",
     "ICluster",
+    "IClusterViews",
     "IConfigurationDelivery",
     "IEvents",
     "IGitLab",
@@ -216,6 +231,7 @@ __all__ = [
     "KubernetesShape",
     "KubernetesVersion",
     "KubernetesWrite",
+    "ObjectKind",
     "OtherKas",
     "OwnerReference",
     "RepositorySettings",
@@ -229,11 +245,14 @@ __all__ = [
     "TunnelConnected",
     "TunnelDisconnected",
     "Usage",
+    "ViewRow",
     "WatchEvent",
     "WatchEventType",
     "WebSocketReceiver",
     "WebSocketRequest",
     "agents_match",
+    "common_columns",
     "is_period",
     "project_of",
+    "shortened",
 ]

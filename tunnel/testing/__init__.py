@@ -12,6 +12,7 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
                 watch them
     store.py    `FakeStore`: the values that modules store
     repositories.py  `FakeRepository`: a Git repository with commits from the test
+    cluster_views.py  `view_rows`: the rows of an object in a view
     cable.py    `FakeCableSubscription`: a subscription to a channel of ActionCable
     web.py      requests for the pages of modules, and `FakeWebSocket`
     spans.py    `FakeTracer`: the spans of modules
@@ -31,6 +32,7 @@ Nothing here opens a socket or waits for real time.
 
 from tunnel.testing.cable import FakeCableCaller, FakeCableSubscription
 from tunnel.testing.cluster import FakeCluster, FakeRequest
+from tunnel.testing.cluster_views import view_rows
 from tunnel.testing.ends import RecordingReceiver, connected
 from tunnel.testing.memory import MemoryTransport, Pipe
 from tunnel.testing.objects import FakeObjects
@@ -57,4 +59,5 @@ __all__ = [
     "Pipe",
     "RecordingReceiver",
     "connected",
+    "view_rows",
 ]

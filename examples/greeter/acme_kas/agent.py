@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import attrs
-from tunnel.api import IAgentModule, IAgentModuleApi, IAgentModuleFactory
+from tunnel.api import (
+    ClusterViewsStarted,
+    IAgentModule,
+    IAgentModuleApi,
+    IAgentModuleFactory,
+    IClusterViews,
+)
 from tunnel.config import Duration, field
 from tunnel.errors import CallError, Status
 from twisted.internet.defer import CancelledError, Deferred
@@ -14,6 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer, provider
 
+from acme_kas.hosts import HOSTS
 from acme_kas.rpc_pb2 import (
     DESCRIPTOR,
     GreetRequest,
@@ -54,13 +62,22 @@ class GreeterAgent:
     def __init__(self, api: IAgentModuleApi) -> None:
         self.api = api
         self._reports: set[Deferred[None]] = set()
+        self._withdraw: Callable[[], object] = lambda: None
         api.calls.handle(GREETER, self)
 
     async def start(self) -> None:
-        """Do nothing: `greet` is called as soon as kas sends a request."""
+        """Publish the view ``hosts``, also after a restart of ``cluster_data``."""
+        self.api.events.subscribe(ClusterViewsStarted, lambda _: self._publish())
+        self._publish()
+
+    def _publish(self) -> None:
+        views = self.api.capabilities.get(IClusterViews)
+        if views is not None:
+            self._withdraw = views.add(HOSTS)
 
     async def stop(self) -> None:
-        """Cancel the reports in progress."""
+        """Withdraw the view, and cancel the reports in progress."""
+        self._withdraw()
         for report in tuple(self._reports):
             report.cancel()
 

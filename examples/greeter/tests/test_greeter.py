@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 from tunnel.api import Access, Impersonation
-from tunnel.testing import FakeCluster, ModulePair
+from tunnel.testing import FakeCluster, ModulePair, view_rows
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from acme_kas.agent import GreeterAgent
+from acme_kas.hosts import HOSTS
 from acme_kas.server import GreeterServer
 
 
@@ -112,3 +113,29 @@ class GreeterTests(SynchronousTestCase):
         self.pair.server.dispatcher.withdraw("greeter")
         self.assertEqual(self.get("/greet/agent-1?name=Ada")[0], 200)
         self.assertEqual(self.get("/sightings/agent-1"), (200, {"names": []}))
+
+
+class HostsTests(SynchronousTestCase):
+    """Tests of the view of live data."""
+
+    def test_rows(self) -> None:
+        """Each host of an Ingress is a row."""
+        service = {"backend": {"service": {"name": "web"}}}
+        ingress = {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "Ingress",
+            "metadata": {"name": "shop", "namespace": "shop"},
+            "spec": {
+                "rules": [
+                    {"host": "shop.example", "http": {"paths": [service]}},
+                    {"http": None},
+                ]
+            },
+        }
+        self.assertEqual(
+            [row.columns for row in view_rows(HOSTS, ingress)],
+            [
+                {"host": "shop.example", "services": ["web"]},
+                {"host": "*", "services": []},
+            ],
+        )

@@ -7,6 +7,7 @@ The agent half: one watch for each kind of objects, and rows in place of objects
     pod_state.py  the state of a pod in one word
     table.py      the rows of one view, with the order of their changes
     views/        what each view shows of an object
+    view_registry.py  all views, also those of other modules
     budget.py     number of bytes that the cache may use
     publisher.py  publication of the tables to kas
     reviews.py    access reviews for kas

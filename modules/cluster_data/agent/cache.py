@@ -26,11 +26,15 @@ from modules.cluster_data.agent.pod_state import pod_state
 from modules.cluster_data.agent.shapes import Node, Pod
 from modules.cluster_data.agent.table import Table, TableKey
 from modules.cluster_data.agent.views.nodes import node_state
-from modules.cluster_data.agent.views.view import ClusterObject, ObjectKind, View
+from modules.cluster_data.wire.view_names import KINDS, SUMMARY
 from tunnel.api import (
+    ClusterObject,
+    ClusterView,
     IKubernetesClient,
     KubernetesResource,
     KubernetesShape,
+    ObjectKind,
+    ViewRow,
     WatchEventType,
 )
 from tunnel.errors import CallError, Status
@@ -38,11 +42,7 @@ from tunnel.kubernetes import health_of
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.parallel import in_parallel
 
-__all__ = ["KINDS", "SUMMARY", "ClusterCache", "KindState"]
-
-#: Names of the two views that the cache itself computes: the number of objects by kind
-#: and state, and the state of the watch of each kind.
-SUMMARY, KINDS = "summary", "kinds"
+__all__ = ["ClusterCache", "KindState"]
 
 #: Maximum number of kinds that are read for the first time at the same time: the
 #: response to each holds all objects of the kind.
@@ -92,7 +92,7 @@ class KindState:
 
     kind: ObjectKind
     shape: type[KubernetesShape]
-    views: tuple[View, ...]
+    views: tuple[ClusterView, ...]
     resource: KubernetesResource | None = None
     state: str = "waiting"
     reason: str = ""
@@ -124,7 +124,7 @@ class ClusterCache:
     def __init__(
         self,
         client: IKubernetesClient,
-        views: Sequence[View],
+        views: Sequence[ClusterView],
         budget: int,
         clock: IReactorTime,
         random: Callable[[], float],
@@ -138,6 +138,8 @@ class ClusterCache:
         self._now = now
         self._changed = changed
         self._syncs = DeferredSemaphore(SYNCS)
+        #: Views that have failed; each is logged once.
+        self._failed_views: set[str] = set()
         self.tables = {
             name: Table(name) for name in (SUMMARY, KINDS, *(one.name for one in views))
         }
@@ -262,7 +264,7 @@ class ClusterCache:
         rows: list[tuple[str, TableKey]] = []
         for view in kind.views:
             table = self.tables[view.name]
-            for row in view.rows(one):
+            for row in self._rows_in(view, one):
                 where = TableKey(kind.kind.group, kind.kind.kind, *key, row.part)
                 before = table.size
                 if table.put(where, kind.resource.name, row.columns):
@@ -270,6 +272,25 @@ class ClusterCache:
                     self._changed(view.name)
                 rows.append((view.name, where))
         return tuple(rows)
+
+    def _rows_in(self, view: ClusterView, one: ClusterObject) -> Sequence[ViewRow]:
+        """
+        Return the rows of an object in a view; none if the view fails, which must not
+        stop the other views.
+        """
+        try:
+            return tuple(view.rows(one))
+        except Exception:
+            if view.name not in self._failed_views:
+                self._failed_views.add(view.name)
+                self._log.failure(
+                    "the view {view} has no row of {kind} {namespace}/{name}",
+                    view=view.name,
+                    kind=one.kind.kind,
+                    namespace=one.found.metadata.namespace,
+                    name=one.found.metadata.name,
+                )
+            return ()
 
     def _remove(self, kind: KindState, key: tuple[str, str]) -> None:
         before = kind.objects.pop(key, None)
@@ -365,4 +386,11 @@ def _seen(kind: ObjectKind, found: KubernetesShape, now: float) -> ClusterObject
         state = node_state(found)
     else:
         state = health.status.value
-    return ClusterObject(kind, found, health, sys.intern(state[:MAX_STATE]), now)
+    return ClusterObject(
+        kind,
+        found,
+        health.status.value,
+        health.reason,
+        sys.intern(state[:MAX_STATE]),
+        now,
+    )

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from random import SystemRandom
 
 import attrs
+from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer, provider
 
 from modules.cluster_data.agent.budget import budget_of
-from modules.cluster_data.agent.cache import KINDS, SUMMARY, ClusterCache
+from modules.cluster_data.agent.cache import ClusterCache
 from modules.cluster_data.agent.metrics import CacheMetrics
 from modules.cluster_data.agent.publisher import TablePublisher
 from modules.cluster_data.agent.reviews import Reviews
-from modules.cluster_data.agent.views.events import EVENTS
-from modules.cluster_data.agent.views.nodes import NODES
-from modules.cluster_data.agent.views.problems import PROBLEMS
-from modules.cluster_data.agent.views.workloads import WORKLOADS
+from modules.cluster_data.agent.view_registry import ViewRegistry
 from modules.cluster_data.wire import cluster_data_pb2
+from modules.cluster_data.wire.view_names import KINDS, SUMMARY
 from tunnel.api import (
+    ClusterView,
+    ClusterViewsStarted,
     IAgentModule,
     IAgentModuleApi,
     IAgentModuleFactory,
+    IClusterViews,
     KubernetesResource,
 )
 from tunnel.config import Size, field
@@ -32,8 +35,6 @@ from tunnel.toolkit.parallel import in_parallel
 __all__ = ["ClusterDataAgent", "ClusterDataOptions"]
 
 _SERVICES = cluster_data_pb2.DESCRIPTOR.services_by_name
-
-VIEWS = (WORKLOADS, NODES, PROBLEMS, EVENTS)
 
 #: Minimum number of seconds between two messages about the views that the cache
 #: computes itself.
@@ -72,12 +73,17 @@ class ClusterDataAgent:
         self._metrics = CacheMetrics()
         self._counting = False
         api.calls.handle(_SERVICES["ClusterReviews"], Reviews(api))
+        self._views = ViewRegistry(self._begin_again)
+        self._running: Deferred[None] | None = None
+        self._is_outdated = False
+        api.capabilities.provide(IClusterViews, self._views)
         api.leadership.lead(self._lead)
 
     async def start(self) -> None:
         """Register metrics; the cache starts when this agentk leads."""
         self._api.metrics.register(self._metrics)
         self._counting = True
+        self._api.events.publish(ClusterViewsStarted())
 
     async def stop(self) -> None:
         """Unregister metrics; the cache ends with the leadership."""
@@ -86,6 +92,24 @@ class ClusterDataAgent:
             self._api.metrics.unregister(self._metrics)
 
     async def _lead(self) -> None:
+        while True:
+            self._is_outdated = False
+            self._running = Deferred.fromCoroutine(self._run(self._views.views))
+            try:
+                await self._running
+            except CancelledError:
+                if not self._is_outdated:
+                    raise
+            finally:
+                self._running = None
+
+    def _begin_again(self) -> None:
+        """Begin with another cache, because the views have changed."""
+        if self._running is not None:
+            self._is_outdated = True
+            self._running.cancel()
+
+    async def _run(self, views: Sequence[ClusterView]) -> None:
         client = self._api.kubernetes.as_agentk()
         name, namespaces = _CLUSTER
         try:
@@ -101,7 +125,7 @@ class ClusterDataAgent:
 
         cache = ClusterCache(
             client,
-            VIEWS,
+            views,
             self._budget,
             self._api.clock,
             self._random,
@@ -113,7 +137,7 @@ class ClusterDataAgent:
             cache.tables,
             os.urandom(16),
             found["metadata"].get("uid", ""),
-            PAUSES | {one.name: one.pause for one in VIEWS},
+            PAUSES | {one.name: one.pause for one in views},
             self._api.clock,
             self._random,
         )

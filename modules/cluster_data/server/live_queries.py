@@ -107,10 +107,10 @@ class LiveQuery:
         """Wait for the first result."""
         if self.sequence:
             return
-        if not self._is_running:
-            self._start()
         waiter: Deferred[None] = Deferred()
         self._waiters.append(waiter)
+        if not self._is_running:
+            self._start()
         await waiter
 
     def touch(self) -> None:

@@ -17,6 +17,7 @@ from modules.cluster_data.server.store.queries import (
     ListScope,
     RowQuery,
 )
+from modules.cluster_data.wire.view_names import VIEWS
 from tunnel.api import Access
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.parallel import in_parallel
@@ -165,6 +166,12 @@ class FleetReader:
         queried: int,
     ) -> RowsAnswer:
         rows, next_page = await located.rows(query, allowed)
+        view = query.view
+        if not rows and view and view not in VIEWS and not await located.has_view(view):
+            raise CallError(
+                Status.NOT_FOUND,
+                f"no cluster has a view {view!r}; every cluster has {', '.join(VIEWS)}",
+            )
         now = self._now()
         answers = [self._answer(one, now, reasons) for one in located.clusters]
         incomplete = [*(one for one in answers if one.reason), *more]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from typing import Any
 
 from twisted.internet.defer import Deferred
 
 from modules.cluster_data.server.store.row_store import Publication, RowStore
-from modules.cluster_data.server.store.view_rows import VIEWS
 from modules.cluster_data.wire import cluster_data_pb2 as wire
+from modules.cluster_data.wire.view_names import MAX_VIEWS, is_view_name
 from tunnel.errors import CallError, Status
 
 __all__ = ["RowReceiver"]
@@ -51,10 +51,11 @@ class RowReceiver:
         first = await anext(requests, None)
         if first is None or not first.HasField("hello"):
             raise CallError(Status.INVALID_ARGUMENT, "the first message is not a hello")
+        views = list(filter(is_view_name, first.hello.views))[:MAX_VIEWS]
         sequences = await self._store.welcome(publication, first.hello)
         self.publishing.add(publication)
         try:
-            welcome = wire.Welcome(sequences=sequences, views=VIEWS)
+            welcome = wire.Welcome(sequences=sequences, views=views)
             yield wire.ServerMessage(welcome=welcome)
             told: frozenset[str] = frozenset()
             async for message in requests:
@@ -63,7 +64,7 @@ class RowReceiver:
                     told = followed
                     said = wire.Followed(views=sorted(followed))
                     yield wire.ServerMessage(followed=said)
-                for view in await self._take(publication, message):
+                for view in await self._take(publication, message, views):
                     self.repeated += 1
                     wanted = wire.SnapshotWanted(view=view)
                     yield wire.ServerMessage(snapshot_wanted=wanted)
@@ -75,18 +76,24 @@ class RowReceiver:
             ended.addErrback(lambda failure: failure.trap(CallError))
 
     async def _take(
-        self, publication: Publication, message: wire.AgentMessage
+        self,
+        publication: Publication,
+        message: wire.AgentMessage,
+        views: Collection[str],
     ) -> list[str]:
         """Store a message; return the views of which all rows are wanted."""
         kind = message.WhichOneof("message") or ""
         self.messages[kind] += 1
         if kind == "beat":
-            return await self._store.beat(publication, message.beat)
+            beat = message.beat
+            for unknown in [one for one in beat.sums if one not in views]:
+                del beat.sums[unknown]
+            return await self._store.beat(publication, beat)
         if kind not in ("snapshot", "delta"):
             # A newer agentk may send other messages.
             return []
         change = getattr(message, kind)
-        if change.view not in VIEWS:
+        if change.view not in views:
             return []
         if kind == "snapshot":
             await self._store.snapshot(publication, change)

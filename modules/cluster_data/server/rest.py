@@ -110,6 +110,11 @@ class RestApi:
         """Return objects of one kind."""
         return self._answer(request, lambda one: self._rows(one, ""))
 
+    @app.route("/views/<view>", methods=["GET"])
+    def view(self, request: IRequest, view: str) -> Deferred[bytes]:
+        """Return the rows of one view."""
+        return self._answer(request, lambda one: self._rows(one, view))
+
     @app.route("/problems", methods=["GET"])
     def problems(self, request: IRequest) -> Deferred[bytes]:
         """Return objects that are not as specified."""

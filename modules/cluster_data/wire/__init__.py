@@ -4,5 +4,6 @@ Messages of both halves.
     cluster_data.proto  rows from agentk to kas, and access reviews
     fleet.proto         queries about all clusters
     peers.proto         rows that kas ask each other for
+    view_names.py       names of views
     row_sum.py          the sum with which agentk and kas compare their rows
 """

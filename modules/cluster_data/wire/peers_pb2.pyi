@@ -101,6 +101,18 @@ class StoredRows(_message.Message):
     next_page: str
     def __init__(self, rows: _Optional[_Iterable[_Union[_fleet_pb2.FoundRow, _Mapping]]] = ..., next_page: _Optional[str] = ...) -> None: ...
 
+class HasViewRequest(_message.Message):
+    __slots__ = ("view",)
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    view: str
+    def __init__(self, view: _Optional[str] = ...) -> None: ...
+
+class HasViewResponse(_message.Message):
+    __slots__ = ("found",)
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    found: bool
+    def __init__(self, found: bool = ...) -> None: ...
+
 class SummariesRequest(_message.Message):
     __slots__ = ("agents",)
     AGENTS_FIELD_NUMBER: _ClassVar[int]

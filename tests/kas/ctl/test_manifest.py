@@ -15,9 +15,9 @@ from kas.ctl.manifest import template
 from kas.identity.store import digest
 from kas.state import pki, running
 from kas.state.directory import StateDirectory
-from modules.cluster_data.agent.module import VIEWS
-from modules.cluster_data.agent.views.view import ObjectKind
+from modules.cluster_data.agent.view_registry import OWN_VIEWS
 from tests.kas.ctl.kasctl import Kasctl
+from tunnel.api import ObjectKind
 from tunnel.program.opened import Opened
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "kustomize" / "agentk"
@@ -26,7 +26,7 @@ COMMAND = ("agent", "manifest", "prod", "--image", "registry/txkas:1")
 
 
 #: The kinds that agentk watches for live data.
-KINDS = {kind for view in VIEWS for kind in view.kinds}
+KINDS = {kind for view in OWN_VIEWS for kind in view.kinds}
 
 
 def by_kind(text: str) -> dict[str, Any]:

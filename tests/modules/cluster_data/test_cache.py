@@ -11,13 +11,13 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred, DeferredQueue
 from twisted.internet.task import Clock
 
-from modules.cluster_data.agent.cache import KINDS, MAX_STATES, SUMMARY, ClusterCache
+from modules.cluster_data.agent.cache import MAX_STATES, ClusterCache
 from modules.cluster_data.agent.shapes import Pod, Workload
 from modules.cluster_data.agent.views.problems import POD, PROBLEMS
-from modules.cluster_data.agent.views.view import ObjectKind
 from modules.cluster_data.agent.views.workloads import WORKLOADS
+from modules.cluster_data.wire.view_names import KINDS, SUMMARY
 from tests.modules.cluster_data.pair import deployment
-from tunnel.api import KubernetesResource, WatchEvent, WatchEventType
+from tunnel.api import KubernetesResource, ObjectKind, WatchEvent, WatchEventType
 from tunnel.errors import CallError, Status
 
 DEPLOYMENT = ObjectKind("apps", "v1", "Deployment")

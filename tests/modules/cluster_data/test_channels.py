@@ -180,7 +180,7 @@ def test_subscriptions_of_one_client_share_a_query(stand: ChannelStand) -> None:
     ("name", "params"),
     [
         ("ClusterChannel", {}),
-        ("ClusterChannel", {"cluster": "agent-1", "view": "nothing"}),
+        ("ClusterChannel", {"cluster": "agent-1", "view": "no view"}),
         ("ClusterChannel", {"cluster": "agent-1", "view": 5}),
         ("FleetChannel", {}),
         ("FleetChannel", {"clusters": "agent-1"}),

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import cast
 
 from modules.cluster_data.agent.shapes import Event
-from modules.cluster_data.agent.views.view import (
+from tunnel.api import (
     ClusterObject,
+    ClusterView,
     ObjectKind,
-    View,
     ViewRow,
     shortened,
 )
@@ -45,4 +45,4 @@ def _rows(one: ClusterObject) -> Iterator[ViewRow]:
     )
 
 
-EVENTS = View("events", {EVENT: Event}, _rows, pause=2.0)
+EVENTS = ClusterView("events", {EVENT: Event}, _rows, pause=2.0)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import cast
 
 from modules.cluster_data.agent.shapes import Node
-from modules.cluster_data.agent.views.view import (
+from tunnel.api import (
     ClusterObject,
+    ClusterView,
     ObjectKind,
-    View,
     ViewRow,
     common_columns,
     shortened,
@@ -57,4 +57,4 @@ def _rows(one: ClusterObject) -> Iterator[ViewRow]:
     yield ViewRow(columns)
 
 
-NODES = View("nodes", {NODE: Node}, _rows)
+NODES = ClusterView("nodes", {NODE: Node}, _rows)

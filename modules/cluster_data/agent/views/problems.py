@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from modules.cluster_data.agent.shapes import Namespace, Node, Pod
 from modules.cluster_data.agent.views.nodes import NODE
-from modules.cluster_data.agent.views.view import (
+from modules.cluster_data.agent.views.workloads import WORKLOAD_KINDS
+from tunnel.api import (
     ClusterObject,
+    ClusterView,
     ObjectKind,
-    View,
     ViewRow,
     common_columns,
 )
-from modules.cluster_data.agent.views.workloads import WORKLOAD_KINDS
 
 __all__ = ["NAMESPACE", "POD", "PROBLEMS"]
 
@@ -38,7 +38,7 @@ def _rows(one: ClusterObject) -> Iterator[ViewRow]:
     yield ViewRow(columns)
 
 
-PROBLEMS = View(
+PROBLEMS = ClusterView(
     "problems",
     {**WORKLOAD_KINDS, NODE: Node, POD: Pod, NAMESPACE: Namespace},
     _rows,

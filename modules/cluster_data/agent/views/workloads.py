@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from modules.cluster_data.agent.shapes import Workload, images_of
-from modules.cluster_data.agent.views.view import (
+from tunnel.api import (
     ClusterObject,
+    ClusterView,
     ObjectKind,
-    View,
     ViewRow,
     common_columns,
 )
@@ -58,4 +58,4 @@ def _replicas(kind: str, found: Workload, status: dict[str, Any]) -> dict[str, A
     return {"ready": status.get("readyReplicas", 0), "wanted": wanted}
 
 
-WORKLOADS = View("workloads", WORKLOAD_KINDS, _rows)
+WORKLOADS = ClusterView("workloads", WORKLOAD_KINDS, _rows)

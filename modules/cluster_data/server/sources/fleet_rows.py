@@ -107,6 +107,13 @@ class LocatedRows:
         is_cut = len(merged) > limit or any(page for _, page in found)
         return rows, page_after(rows[-1]) if rows and is_cut else ""
 
+    async def has_view(self, view: str) -> bool:
+        """Return whether any agent has a view."""
+        found = await _ask(
+            self._places, lambda place: place.source.has_view(view), self.missing
+        )
+        return any(found)
+
     async def summaries(self) -> dict[str, Sequence[FoundRow]]:
         """Return the rows of the view ``summary`` of all clusters, by agent."""
         agents = [one.agent_id for one in self.clusters]

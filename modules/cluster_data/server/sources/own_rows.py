@@ -17,6 +17,7 @@ from modules.cluster_data.server.store.queries import (
     find_scopes,
     find_store_id,
     find_summaries,
+    has_view,
 )
 from modules.cluster_data.server.store.row_store import RowStore
 
@@ -56,6 +57,10 @@ class OwnRows:
     ) -> tuple[Sequence[FoundRow], str]:
         """See `RowSource`."""
         return await self._store.read(partial(find_rows, query=query, scopes=scopes))
+
+    async def has_view(self, view: str) -> bool:
+        """See `RowSource`."""
+        return await self._store.read(partial(has_view, view=view))
 
     async def summaries(
         self, agents: Collection[str]

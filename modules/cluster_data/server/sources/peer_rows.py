@@ -120,6 +120,14 @@ class PeerRows:
         finally:
             call.cancel()
 
+    async def has_view(self, view: str) -> bool:
+        """See `RowSource`."""
+        client = await self._client()
+        request = wire.HasViewRequest(view=view)
+        response = await client.call("HasView", request, timeout=TIMEOUT)
+        found: bool = response.found
+        return found
+
     async def summaries(
         self, agents: Collection[str]
     ) -> Mapping[str, Sequence[FoundRow]]:
@@ -200,6 +208,12 @@ class RowsForPeers:
         for part in _parts(map(row_message, rows)):
             yield wire.StoredRows(rows=part)
         yield wire.StoredRows(next_page=page)
+
+    async def has_view(
+        self, request: wire.HasViewRequest, call: Any
+    ) -> wire.HasViewResponse:
+        """Return whether an agent of this kas has a view."""
+        return wire.HasViewResponse(found=await self._rows.has_view(request.view))
 
     async def summaries(
         self, request: wire.SummariesRequest, call: Any

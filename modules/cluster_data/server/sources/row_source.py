@@ -61,6 +61,9 @@ class RowSource(Protocol):
         :param scopes: the scopes whose rows the reader may see; None for all.
         """
 
+    async def has_view(self, view: str) -> bool:
+        """Return whether any agent has a view."""
+
     async def summaries(
         self, agents: Collection[str]
     ) -> Mapping[str, Sequence[FoundRow]]:

@@ -12,7 +12,7 @@ import attrs
 
 from modules.cluster_data.server.store.label_selector import label_conditions
 from modules.cluster_data.server.store.terms import image_range, name_term
-from modules.cluster_data.server.store.view_rows import VIEWS
+from modules.cluster_data.wire.view_names import is_view_name
 from tunnel.errors import CallError, Status
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "find_scopes",
     "find_store_id",
     "find_summaries",
+    "has_view",
     "page_after",
 ]
 
@@ -131,11 +132,9 @@ class RowQuery:
     def __attrs_post_init__(self) -> None:
         if not self.view and not self.kind:
             raise CallError(Status.INVALID_ARGUMENT, "name a view or a kind")
-        if self.view and self.view not in VIEWS:
-            known = ", ".join(VIEWS)
-            raise CallError(
-                Status.INVALID_ARGUMENT, f"there is no view {self.view!r}: {known}"
-            )
+        if self.view and not is_view_name(self.view):
+            text = f"{self.view[:100]!r} is no name of a view"
+            raise CallError(Status.INVALID_ARGUMENT, text)
         if self.page:
             _position(self.page)
         self.where()
@@ -253,6 +252,12 @@ def find_store_id(database: sqlite3.Connection) -> str:
     """Return the random id of the store."""
     (found,) = database.execute("SELECT id FROM stores").fetchone()
     return str(found)
+
+
+def has_view(database: sqlite3.Connection, view: str) -> bool:
+    """Return whether any agent has a view."""
+    found = database.execute("SELECT 1 FROM views WHERE view = ? LIMIT 1", (view,))
+    return found.fetchone() is not None
 
 
 def count_clusters(database: sqlite3.Connection, names: Sequence[str] = ()) -> int:

@@ -22,7 +22,12 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from modules.cluster_data.server.store.view_rows import VIEWS, ViewRows, clear_agent
+from modules.cluster_data.server.store.view_rows import (
+    ViewRows,
+    clear_agent,
+    clear_view,
+    views_of,
+)
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.errors import CallError, Status
 
@@ -72,6 +77,7 @@ CREATE TABLE views (
     term_count INTEGER NOT NULL,
     PRIMARY KEY (agent_id, view, staged)
 ) WITHOUT ROWID;
+CREATE INDEX agents_of_views ON views (view);
 CREATE TABLE rows (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     view TEXT NOT NULL,
@@ -195,6 +201,10 @@ class RowStore:
                 # The agent has moved to another cluster.
                 clear_agent(database, publication.agent_id, 0)
             clear_agent(database, publication.agent_id, 1)
+            for view in views_of(database, publication.agent_id):
+                if view not in hello.views:
+                    # Its module was removed.
+                    clear_view(database, publication.agent_id, view)
             database.execute(
                 "INSERT OR REPLACE INTO clusters VALUES (?, ?, ?, ?, ?, ?)",
                 (
@@ -269,8 +279,7 @@ class RowStore:
             return [
                 view
                 for view, said in sorted(message.sums.items())
-                if view in VIEWS
-                and ViewRows(database, publication.agent_id, view).differs(said)
+                if ViewRows(database, publication.agent_id, view).differs(said)
             ]
 
         return await self._write(compare)

@@ -23,13 +23,11 @@ __all__ = [
     "MAX_ROWS",
     "MAX_TERMS",
     "MAX_VIEW_SIZE",
-    "VIEWS",
     "ViewRows",
     "clear_agent",
+    "clear_view",
+    "views_of",
 ]
-
-#: The views that kas reads; agentk sends no others.
-VIEWS = ("summary", "kinds", "workloads", "nodes", "problems", "events")
 
 #: Maximum number of rows of one view of one agent: a cluster of 5,000 nodes has fewer
 #: workloads, and an agent must not fill the disk of kas.
@@ -247,11 +245,26 @@ class ViewRows:
 def clear_agent(database: sqlite3.Connection, agent: str, *staged: int) -> None:
     """Remove all rows of an agent, or only the staged ones."""
     for one in staged or (0, 1):
-        for view in VIEWS:
-            rows = ViewRows(database, agent, view, one)
-            if rows.count:
-                rows.clear()
-                rows.save()
+        for view in views_of(database, agent):
+            clear_view(database, agent, view, one)
+
+
+def clear_view(
+    database: sqlite3.Connection, agent: str, view: str, staged: int = 0
+) -> None:
+    """Remove the rows of one view of an agent."""
+    rows = ViewRows(database, agent, view, staged)
+    if rows.count:
+        rows.clear()
+        rows.save()
+
+
+def views_of(database: sqlite3.Connection, agent: str) -> list[str]:
+    """Return the views of an agent."""
+    found = database.execute(
+        "SELECT DISTINCT view FROM views WHERE agent_id = ?", (agent,)
+    )
+    return [view for (view,) in found]
 
 
 def _read(row: wire.Row) -> tuple[str, set[str]]:

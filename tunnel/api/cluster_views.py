@@ -1,4 +1,4 @@
-"""A view: rows that are derived from the objects of some kinds."""
+"""Views of live data: rows that agentk derives from objects, and kas stores."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
+from zope.interface import Interface
 
-from tunnel.api import KubernetesShape
-from tunnel.kubernetes import HealthStatus, ObjectHealth
+from tunnel.api.kubernetes import KubernetesShape
 
 __all__ = [
-    "MAX_LABELS",
-    "MAX_TEXT",
     "ClusterObject",
+    "ClusterView",
+    "ClusterViewsStarted",
+    "IClusterViews",
     "ObjectKind",
-    "View",
     "ViewRow",
     "common_columns",
     "shortened",
@@ -31,7 +31,7 @@ MAX_LABELS = 32
 
 @attrs.frozen
 class ObjectKind:
-    """Kind of objects that the cache watches; *version* may be an alpha version."""
+    """Kind of objects that a view reads; *version* may be an alpha version."""
 
     group: str
     version: str
@@ -46,22 +46,27 @@ class ObjectKind:
 @attrs.frozen
 class ClusterObject:
     """
-    An object in the cache, as views see it.
+    An object as views see it.
 
-    :ivar state: the object's state in one word.
-    :ivar since: seconds since 1970 from which the cache has known this state.
+    :ivar found: the fields that the view's shape has.
+    :ivar health: ``current``, ``in progress``, ``failed`` or ``terminating``, as GitOps
+        computes it.
+    :ivar reason: why the object is not current.
+    :ivar state: the object's state in one word, such as ``Running``.
+    :ivar since: seconds since 1970 from which agentk has known this state.
     """
 
     kind: ObjectKind
     found: KubernetesShape
-    health: ObjectHealth
+    health: str
+    reason: str
     state: str
     since: float
 
     @property
     def is_well(self) -> bool:
         """Return whether the object has reached the state of its specification."""
-        return self.health.status is HealthStatus.CURRENT
+        return self.health == "current"
 
 
 @attrs.frozen
@@ -69,7 +74,7 @@ class ViewRow:
     """
     A row of a view.
 
-    :ivar columns: the values, which JSON can represent.
+    :ivar columns: the values, which JSON can represent, of at most 16 KiB.
     :ivar part: distinguishes several rows of one object.
     """
 
@@ -78,13 +83,15 @@ class ViewRow:
 
 
 @attrs.frozen
-class View:
+class ClusterView:
     """
     A view, computed one object at a time.
 
+    :ivar name: at most 40 lower-case letters, digits and hyphens.
     :ivar kinds: the kinds of objects, each with the fields that are read of an object.
+        Two views of one kind need the same shape.
     :ivar rows: returns the rows of an object; an object without rows is not in the
-        view.
+        view.  It must not wait, and is called for each change.
     :ivar pause: minimum number of seconds between two messages about changes.
     """
 
@@ -92,6 +99,30 @@ class View:
     kinds: Mapping[ObjectKind, type[KubernetesShape]]
     rows: Callable[[ClusterObject], Iterable[ViewRow]]
     pause: float = 1.0
+
+
+class IClusterViews(Interface):
+    """
+    In agentk: the views of live data, a capability of the module ``cluster_data``.
+
+    A row is visible to readers who may list the objects from which it is derived.
+    """
+
+    def add(view: ClusterView) -> Callable[[], None]:
+        """
+        Publish a further view, unless it is published already, and return a function
+        that ends this.
+
+        :raises ValueError: the name is invalid or taken, one of the kinds has another
+            shape in another view, or too many views exist.
+        """
+
+
+@attrs.frozen
+class ClusterViewsStarted:
+    """
+    In agentk: `IClusterViews` is available, for the first time or after a restart.
+    """
 
 
 def shortened(text: str | None) -> str:
@@ -105,12 +136,12 @@ def common_columns(one: ClusterObject) -> dict[str, Any]:
     metadata = one.found.metadata
     labels = sorted((metadata.labels or {}).items())[:MAX_LABELS]
     columns: dict[str, Any] = {
-        "health": one.health.status.value,
+        "health": one.health,
         "state": one.state,
         "created": metadata.creation_timestamp or "",
     }
-    if one.health.reason:
-        columns["reason"] = shortened(one.health.reason)
+    if one.reason:
+        columns["reason"] = shortened(one.reason)
     if labels:
         columns["labels"] = dict(labels)
     return columns
