@@ -25,7 +25,7 @@
     operator.py     the user who runs kasctl
     calls.py        calls of services of kas' modules
     gitops.py       commands ``gitops ...``
-    live.py         commands ``get``, ``problems``, ``events`` and ``clusters``
+    live.py         commands that read live data: ``get``, ``problems`` and others
     completion.py   names for completion in the shell
 """
 

@@ -12,7 +12,9 @@ __all__ = ["cli"]
 
 _FILES = {
     "agent": "identities",
+    "applications": "live",
     "clusters": "live",
+    "components": "live",
     "config": "checks",
     "doctor": "doctor",
     "drain": "fleet",

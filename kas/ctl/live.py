@@ -1,4 +1,4 @@
-"""``kasctl get``, ``problems``, ``events`` and ``clusters``: data of all clusters."""
+"""``kasctl get``, ``problems`` and other commands: live data of all clusters."""
 
 from __future__ import annotations
 
@@ -90,6 +90,8 @@ def declare(group: click.Group) -> None:
     command(group, "problems")(_problems)
     command(group, "events")(_events)
     command(group, "clusters")(_clusters)
+    command(group, "applications")(_applications)
+    command(group, "components")(_components)
 
 
 @click.argument("kind", default="")
@@ -207,6 +209,100 @@ def _clusters(ctl: Ctl, callee: Callee, names: Sequence[str]) -> None:
     ctl.table(answer, head, rows)
 
 
+@namespace_option
+@clusters_option
+@callee_options
+def _applications(ctl: Ctl, callee: Callee, namespace: str, clusters: str) -> None:
+    """
+    Show the applications of all clusters, with their versions and their health.
+
+    The labels of workloads name their application: those of Argo CD, Flux and Helm, and
+    the common labels app.kubernetes.io/instance, part-of and name.
+    """
+    answer = _grouped(callee, "Applications", namespace, clusters)
+    found = answer.get("applications", [])
+    head = ("NAME", "NAMESPACE", "CLUSTER", "VERSION", "HEALTH", "READY", "SOURCE")
+    rows = [
+        (
+            *(
+                printable(one.get(key, ""))
+                for key in ("name", "namespace", "agentName", "version", "health")
+            ),
+            _ready(one.get("workloads", [])),
+            printable(one.get("source", "")),
+        )
+        for one in found
+    ]
+    _show_groups(ctl, answer, head, rows)
+
+
+@namespace_option
+@clusters_option
+@callee_options
+def _components(ctl: Ctl, callee: Callee, namespace: str, clusters: str) -> None:
+    """
+    Show well-known components of all clusters, such as ingress controllers.
+
+    kas recognizes them by their images, or by the label app.kubernetes.io/name.
+    """
+    answer = _grouped(callee, "Components", namespace, clusters)
+    found = answer.get("components", [])
+    head = ("NAME", "CLUSTER", "NAMESPACE", "VERSION", "HEALTH", "RECOGNIZED BY")
+    rows = [
+        (
+            *(
+                printable(one.get(key, ""))
+                for key in ("name", "agentName", "namespace", "version")
+            ),
+            printable(one.get("workload", {}).get("health", "")),
+            printable(one.get("recognizedBy", "")),
+        )
+        for one in found
+    ]
+    _show_groups(ctl, answer, head, rows)
+
+
+def _grouped(
+    callee: Callee, method: str, namespace: str, clusters: str
+) -> dict[str, Any]:
+    request = {"clusters": _names(clusters), "namespace": namespace}
+    answer: dict[str, Any] = callee.call(f"{_SERVICE}/{method}", request, TIMEOUT)
+    return answer
+
+
+def _show_groups(
+    ctl: Ctl,
+    answer: dict[str, Any],
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+) -> None:
+    """Print applications or components, and what is missing."""
+    complete = answer.get("completeness", {})
+    if rows or ctl.as_json:
+        ctl.table(answer, head, rows)
+    else:
+        ctl.result(answer, "none" if complete.get("queried") else _NONE)
+    _warn(
+        ctl,
+        {
+            "incomplete": complete.get("incomplete", []),
+            "missingKas": complete.get("missingKas", []),
+            "more": False,
+        },
+    )
+    if complete.get("cut"):
+        ctl.note("there are more workloads than kas groups: name clusters")
+
+
+def _ready(workloads: Sequence[Mapping[str, Any]]) -> str:
+    ready = sum(one.get("ready", 0) for one in workloads)
+    return f"{ready}/{sum(one.get('wanted', 0) for one in workloads)}"
+
+
+def _names(clusters: str) -> list[str]:
+    return [one.strip() for one in clusters.split(",") if one.strip()]
+
+
 _NONE = (
     "kas has no live data: enable the module cluster_data in agentk (modules: "
     "cluster_data: {}) and in kas"
@@ -222,8 +318,7 @@ def _show(
     limit: int,
 ) -> None:
     """Print the rows of all pages."""
-    names = [one.strip() for one in clusters.split(",") if one.strip()]
-    request = {**request, "clusters": names}
+    request = {**request, "clusters": _names(clusters)}
     rows: list[dict[str, Any]] = []
     while True:
         request["limit"] = min(PAGE, limit - len(rows))

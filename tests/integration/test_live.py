@@ -87,6 +87,9 @@ def test_a_cluster_and_its_last_state(live: Live) -> None:
     assert "web" in live.get("problems", *scope), problems
     shown = live.kas.ctl("problems", *scope)
     assert "CLUSTER" in shown and "Deployment" in shown
+    # The label app names the application of a Deployment.
+    assert live.kas.ctl("applications", *scope).count("main") == 1
+    assert live.kas.ctl("components", *scope).strip() == "none"
 
     changed = live.cluster.call("GET", f"{path}/web")
     changed["spec"]["template"]["spec"]["containers"][0]["image"] = "example.org/web:2"

@@ -23,6 +23,7 @@ complete module.
     stores.py         small durable values that all kas share
     cable.py          channels of ActionCable
     cluster_views.py  views of live data
+    components.py     components that live data recognizes
     web.py            pages, webhooks and WebSockets
     network.py        listeners, and requests to other servers
     peers.py          the other kas of the fleet
@@ -61,6 +62,11 @@ from tunnel.api.cluster_views import (
     ViewRow,
     common_columns,
     shortened,
+)
+from tunnel.api.components import (
+    IKnownComponents,
+    KnownComponent,
+    KnownComponentsStarted,
 )
 from tunnel.api.configuration import IConfigurationDelivery, ISections
 from tunnel.api.events import (
@@ -194,6 +200,7 @@ __all__ = [
     "IEvents",
     "IGitLab",
     "IGitLabResponse",
+    "IKnownComponents",
     "IKubernetes",
     "IKubernetesClient",
     "ILeadership",
@@ -224,6 +231,8 @@ __all__ = [
     "IWebSocket",
     "IWorkers",
     "Impersonation",
+    "KnownComponent",
+    "KnownComponentsStarted",
     "KubernetesMetadata",
     "KubernetesObject",
     "KubernetesResource",

@@ -7,6 +7,8 @@ The server half: receives rows, keeps them, and answers queries.
     sources/         the rows of all kas
     rights.py        access reviews of readers, and their remembered results
     reader.py        answers to a reader, only with rows that the reader may see
+    applications.py  applications and components, grouped from workloads
+    known_components.py  components that kas recognizes
     fleet.py         queries of operators and of GitLab
     live_queries.py  queries that stay, and the changes of their results
     channels.py      channels of ActionCable with rows

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
+
+from modules.cluster_data.server.applications import (
+    ReadPage,
+    find_applications,
+    find_components,
+)
+from modules.cluster_data.server.known_components import ComponentTable
 from modules.cluster_data.server.reader import (
     ClusterAnswer,
     FleetReader,
+    RowsAnswer,
     summary_json,
 )
 from modules.cluster_data.server.sources.row_messages import row_message
@@ -25,8 +34,9 @@ class FleetQueries:
     Its callers act for kas itself, and not for a user, and so they see all rows.
     """
 
-    def __init__(self, reader: FleetReader) -> None:
+    def __init__(self, reader: FleetReader, components: ComponentTable) -> None:
         self._reader = reader
+        self._components = components
 
     async def query(self, request: wire.QueryRequest, call: Any) -> wire.QueryResponse:
         """Return one page of rows."""
@@ -60,6 +70,46 @@ class FleetQueries:
             as_of=found.as_of,
             missing_kas=found.missing_kas,
         )
+
+    async def applications(
+        self, request: wire.ApplicationsRequest, call: Any
+    ) -> wire.ApplicationsResponse:
+        """Return applications."""
+        found = await find_applications(self._pages(request), request.namespace)
+        return wire.ApplicationsResponse(
+            applications=[
+                wire.Application(**attrs.asdict(one)) for one in found.applications
+            ],
+            completeness=_completeness(found.rows, found.is_cut),
+        )
+
+    async def components(
+        self, request: wire.ApplicationsRequest, call: Any
+    ) -> wire.ComponentsResponse:
+        """Return well-known components."""
+        found = await find_components(
+            self._pages(request), self._components, request.namespace
+        )
+        return wire.ComponentsResponse(
+            components=[
+                wire.Component(**attrs.asdict(one)) for one in found.components
+            ],
+            completeness=_completeness(found.rows, found.is_cut),
+        )
+
+    def _pages(self, request: wire.ApplicationsRequest) -> ReadPage:
+        names = list(request.clusters)
+        return lambda query: self._reader.rows_of_all(query, names)
+
+
+def _completeness(rows: RowsAnswer, is_cut: bool) -> wire.Completeness:
+    return wire.Completeness(
+        incomplete=[_state(one) for one in rows.incomplete],
+        missing_kas=rows.missing_kas,
+        cut=is_cut,
+        queried=rows.queried,
+        as_of=rows.as_of,
+    )
 
 
 def _state(one: ClusterAnswer) -> wire.ClusterState:

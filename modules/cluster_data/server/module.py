@@ -15,6 +15,7 @@ from zope.interface import implementer, provider
 
 from modules.cluster_data.server.channels import CHANNELS, RowsChannel
 from modules.cluster_data.server.fleet import FLEET, FleetQueries
+from modules.cluster_data.server.known_components import ComponentTable
 from modules.cluster_data.server.live_queries import LiveQueries
 from modules.cluster_data.server.reader import LATE, FleetReader
 from modules.cluster_data.server.receiver import RowReceiver
@@ -34,9 +35,11 @@ from tunnel.api import (
     CableStarted,
     CredentialRevoked,
     ICable,
+    IKnownComponents,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
+    KnownComponentsStarted,
 )
 from tunnel.config import Duration, field
 from tunnel.errors import CallError
@@ -99,14 +102,16 @@ class ClusterDataServer:
         self._sweeps = LoopingCall(self._sweep)
         self._sweeps.clock = api.clock
         api.calls.handle(_CLUSTER_DATA, self._receiver)
-        api.calls.handle_external(FLEET, FleetQueries(self._reader))
+        components = ComponentTable()
+        api.capabilities.provide(IKnownComponents, components)
+        api.calls.handle_external(FLEET, FleetQueries(self._reader, components))
         self._channels = [
             RowsChannel(name, self._reader, self._queries, ask)
             for name, ask in CHANNELS.items()
         ]
         self._withdraw: list[Callable[[], object]] = []
         api.events.subscribe(CableStarted, lambda _: self._serve())
-        api.web.mount(PREFIX, RestApi(api, self._reader).app.resource())
+        api.web.mount(PREFIX, RestApi(api, self._reader, components).app.resource())
 
     async def start(self) -> None:
         """Open the store."""
@@ -115,6 +120,7 @@ class ClusterDataServer:
         self._counting = True
         self._sweeps.start(SWEEP)
         self._serve()
+        self._api.events.publish(KnownComponentsStarted())
 
     async def stop(self) -> None:
         """Close the store."""

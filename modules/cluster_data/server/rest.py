@@ -16,6 +16,14 @@ from klein import Klein
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.web.iweb import IRequest
 
+from modules.cluster_data.server.applications import (
+    Application,
+    Component,
+    ReadPage,
+    find_applications,
+    find_components,
+)
+from modules.cluster_data.server.known_components import ComponentTable
 from modules.cluster_data.server.reader import (
     ClusterAnswer,
     FleetReader,
@@ -96,9 +104,12 @@ class RestApi:
 
     app: ClassVar[Klein] = Klein()
 
-    def __init__(self, api: IServerModuleApi, reader: FleetReader) -> None:
+    def __init__(
+        self, api: IServerModuleApi, reader: FleetReader, components: ComponentTable
+    ) -> None:
         self._api = api
         self._reader = reader
+        self._components = components
 
     @app.route("/clusters", methods=["GET"])
     def clusters(self, request: IRequest) -> Deferred[bytes]:
@@ -124,6 +135,16 @@ class RestApi:
     def events(self, request: IRequest) -> Deferred[bytes]:
         """Return warnings."""
         return self._answer(request, lambda one: self._rows(one, "events"))
+
+    @app.route("/applications", methods=["GET"])
+    def applications(self, request: IRequest) -> Deferred[bytes]:
+        """Return the applications that the labels of workloads name."""
+        return self._answer(request, self._applications)
+
+    @app.route("/components", methods=["GET"])
+    def components(self, request: IRequest) -> Deferred[bytes]:
+        """Return well-known components, such as ingress controllers."""
+        return self._answer(request, self._known_components)
 
     def _answer(self, request: Any, work: Any) -> Deferred[bytes]:
         """Return the body of a response, also for an error."""
@@ -178,6 +199,24 @@ class RestApi:
                 "missingKas": len(found.missing_kas),
             },
         )
+
+    async def _applications(self, asked: _Asked) -> bytes:
+        namespace = asked.parameters.pop("namespace", "")
+        asked.finish()
+        found = await find_applications(self._pages(asked), namespace)
+        items = [_grouped(one) for one in found.applications]
+        return _groups(asked.request, items, found.rows, found.is_cut)
+
+    async def _known_components(self, asked: _Asked) -> bytes:
+        namespace = asked.parameters.pop("namespace", "")
+        asked.finish()
+        found = await find_components(self._pages(asked), self._components, namespace)
+        items = [_grouped(one) for one in found.components]
+        return _groups(asked.request, items, found.rows, found.is_cut)
+
+    def _pages(self, asked: _Asked) -> ReadPage:
+        access_of = asked.reader.access_of
+        return lambda query: self._reader.rows(query, asked.clusters, access_of)
 
     async def _rows(self, asked: _Asked, view: str) -> bytes:
         limit = asked.parameters.pop("limit", "0")
@@ -243,6 +282,34 @@ def _token(request: Any) -> str:
 def _json(request: Any, content: object) -> bytes:
     request.setHeader(b"content-type", b"application/json")
     return json.dumps(content).encode() + b"\n"
+
+
+def _grouped(one: Application | Component) -> dict[str, Any]:
+    """Return an application or a component as users see it."""
+    item = attrs.asdict(one)
+    del item["agent_id"]
+    item["cluster"] = item.pop("agent_name")
+    if isinstance(one, Component):
+        item["recognizedBy"] = item.pop("recognized_by")
+    return item
+
+
+def _groups(
+    request: Any, items: Sequence[dict[str, Any]], found: RowsAnswer, is_cut: bool
+) -> bytes:
+    return _json(
+        request,
+        {
+            "asOf": found.as_of,
+            "clusters": {
+                "asked": found.queried,
+                "incomplete": [_cluster(one) for one in found.incomplete],
+            },
+            "missingKas": len(found.missing_kas),
+            "cut": is_cut,
+            "items": items,
+        },
+    )
 
 
 def _cluster(one: ClusterAnswer) -> dict[str, Any]:

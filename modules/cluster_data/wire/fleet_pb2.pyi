@@ -99,3 +99,97 @@ class ClusterState(_message.Message):
     cluster_uid: str
     summary: str
     def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., state: _Optional[str] = ..., last_seen: _Optional[float] = ..., reason: _Optional[str] = ..., cluster_uid: _Optional[str] = ..., summary: _Optional[str] = ...) -> None: ...
+
+class ApplicationsRequest(_message.Message):
+    __slots__ = ("clusters", "namespace")
+    CLUSTERS_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    clusters: _containers.RepeatedScalarFieldContainer[str]
+    namespace: str
+    def __init__(self, clusters: _Optional[_Iterable[str]] = ..., namespace: _Optional[str] = ...) -> None: ...
+
+class ApplicationsResponse(_message.Message):
+    __slots__ = ("applications", "completeness")
+    APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
+    applications: _containers.RepeatedCompositeFieldContainer[Application]
+    completeness: Completeness
+    def __init__(self, applications: _Optional[_Iterable[_Union[Application, _Mapping]]] = ..., completeness: _Optional[_Union[Completeness, _Mapping]] = ...) -> None: ...
+
+class ComponentsResponse(_message.Message):
+    __slots__ = ("components", "completeness")
+    COMPONENTS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
+    components: _containers.RepeatedCompositeFieldContainer[Component]
+    completeness: Completeness
+    def __init__(self, components: _Optional[_Iterable[_Union[Component, _Mapping]]] = ..., completeness: _Optional[_Union[Completeness, _Mapping]] = ...) -> None: ...
+
+class Completeness(_message.Message):
+    __slots__ = ("incomplete", "missing_kas", "cut", "queried", "as_of")
+    INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
+    MISSING_KAS_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    QUERIED_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
+    incomplete: _containers.RepeatedCompositeFieldContainer[ClusterState]
+    missing_kas: _containers.RepeatedScalarFieldContainer[str]
+    cut: bool
+    queried: int
+    as_of: float
+    def __init__(self, incomplete: _Optional[_Iterable[_Union[ClusterState, _Mapping]]] = ..., missing_kas: _Optional[_Iterable[str]] = ..., cut: bool = ..., queried: _Optional[int] = ..., as_of: _Optional[float] = ...) -> None: ...
+
+class Application(_message.Message):
+    __slots__ = ("agent_id", "agent_name", "namespace", "name", "source", "version", "health", "images", "workloads")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    WORKLOADS_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    agent_name: str
+    namespace: str
+    name: str
+    source: str
+    version: str
+    health: str
+    images: _containers.RepeatedScalarFieldContainer[str]
+    workloads: _containers.RepeatedCompositeFieldContainer[Workload]
+    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., source: _Optional[str] = ..., version: _Optional[str] = ..., health: _Optional[str] = ..., images: _Optional[_Iterable[str]] = ..., workloads: _Optional[_Iterable[_Union[Workload, _Mapping]]] = ...) -> None: ...
+
+class Workload(_message.Message):
+    __slots__ = ("kind", "name", "health", "reason", "ready", "wanted")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    health: str
+    reason: str
+    ready: int
+    wanted: int
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., health: _Optional[str] = ..., reason: _Optional[str] = ..., ready: _Optional[int] = ..., wanted: _Optional[int] = ...) -> None: ...
+
+class Component(_message.Message):
+    __slots__ = ("agent_id", "agent_name", "namespace", "name", "version", "recognized_by", "workload")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RECOGNIZED_BY_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    agent_name: str
+    namespace: str
+    name: str
+    version: str
+    recognized_by: str
+    workload: Workload
+    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[str] = ..., recognized_by: _Optional[str] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ...) -> None: ...

@@ -48,6 +48,7 @@ def test_a_view_of_another_module(is_wide: bool) -> None:
 
 
 def test_number_of_columns() -> None:
-    found = [row("a", **{f"c{number}": number for number in range(MAX_SHOWN + 2)})]
+    columns: dict[str, Any] = {f"c{one}": one for one in range(MAX_SHOWN + 2)}
+    found = [row("a") | {"columns": columns}]
     head, _ = table(found, "hosts")
     assert len(head) == 3 + MAX_SHOWN
