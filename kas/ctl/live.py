@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import attrs
 import click
 import yaml
 
@@ -27,6 +29,10 @@ PAGE = 1000
 
 #: Maximum number of rows that a command prints, unless ``--limit`` is given.
 LIMIT = 10_000
+
+#: Seconds between two queries of ``--watch``, which kas answers without a request to a
+#: cluster.
+WATCH_PAUSE = 2.0
 
 #: Maximum number of clusters that are named because of missing or old rows.
 NAMED = 10
@@ -75,6 +81,18 @@ format_option = click.option(
     show_default=True,
     help="Format of the rows.",
 )
+watch_option = click.option(
+    "-w",
+    "--watch",
+    is_flag=True,
+    help="Go on, and print each change, until Ctrl-C.",
+)
+sort_option = click.option(
+    "--sort-by",
+    default="",
+    metavar="COLUMN",
+    help="Column of the rows, such as 'ready' or 'since'.",
+)
 limit_option = click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -102,6 +120,8 @@ def declare(group: click.Group) -> None:
 @namespace_option
 @clusters_option
 @format_option
+@sort_option
+@watch_option
 @limit_option
 @callee_options
 def _get(
@@ -115,6 +135,8 @@ def _get(
     namespace: str,
     clusters: str,
     shape: str,
+    sort_by: str,
+    watch: bool,
     limit: int,
 ) -> None:
     """
@@ -134,13 +156,16 @@ def _get(
         "labelSelector": selector,
         "namespace": namespace,
     }
-    _show(ctl, callee, request, clusters, shape, limit)
+    rows = _Rows(callee, request | {"clusters": _names(clusters)}, sort_by, limit)
+    _show(ctl, rows, shape, watch)
 
 
 @selector_option
 @namespace_option
 @clusters_option
 @format_option
+@sort_option
+@watch_option
 @limit_option
 @callee_options
 def _problems(
@@ -150,6 +175,8 @@ def _problems(
     namespace: str,
     clusters: str,
     shape: str,
+    sort_by: str,
+    watch: bool,
     limit: int,
 ) -> None:
     """Show the objects of all clusters that are not as specified, and why."""
@@ -158,12 +185,15 @@ def _problems(
         "labelSelector": selector,
         "namespace": namespace,
     }
-    _show(ctl, callee, request, clusters, shape, limit)
+    rows = _Rows(callee, request | {"clusters": _names(clusters)}, sort_by, limit)
+    _show(ctl, rows, shape, watch)
 
 
 @namespace_option
 @clusters_option
 @format_option
+@sort_option
+@watch_option
 @limit_option
 @callee_options
 def _events(
@@ -172,11 +202,14 @@ def _events(
     namespace: str,
     clusters: str,
     shape: str,
+    sort_by: str,
+    watch: bool,
     limit: int,
 ) -> None:
     """Show the warnings in all clusters."""
     request = {"view": "events", "namespace": namespace}
-    _show(ctl, callee, request, clusters, shape, limit)
+    rows = _Rows(callee, request | {"clusters": _names(clusters)}, sort_by, limit)
+    _show(ctl, rows, shape, watch)
 
 
 @click.argument("names", nargs=-1, shell_complete=complete_agents)
@@ -309,34 +342,61 @@ _NONE = (
 )
 
 
-def _show(
-    ctl: Ctl,
-    callee: Callee,
-    request: dict[str, Any],
-    clusters: str,
-    shape: str,
-    limit: int,
-) -> None:
-    """Print the rows of all pages."""
-    request = {**request, "clusters": _names(clusters)}
-    rows: list[dict[str, Any]] = []
-    while True:
-        request["limit"] = min(PAGE, limit - len(rows))
-        answer = callee.call(f"{_SERVICE}/Query", request, TIMEOUT)
-        rows += answer.get("rows", [])
-        request["page"] = answer.get("nextPage", "")
-        if not request["page"] or len(rows) >= limit:
-            break
-    for row in rows:
-        row["columns"] = json.loads(row.get("columns") or "{}")
-    content = {
-        "rows": rows,
-        "asOf": answer.get("asOf", 0),
-        "queried": answer.get("queried", 0),
-        "incomplete": answer.get("incomplete", []),
-        "missingKas": answer.get("missingKas", []),
-        "more": bool(request["page"]),
-    }
+@attrs.define
+class _Rows:
+    """
+    A query, and the rows that it finds.
+
+    :ivar sort_by: a column; empty for the order of clusters and names.
+    """
+
+    callee: Callee
+    request: Mapping[str, Any]
+    sort_by: str
+    limit: int
+
+    @property
+    def view(self) -> str:
+        """Return the view of the query; empty if it selects a kind."""
+        return str(self.request.get("view", ""))
+
+    def read(self) -> dict[str, Any]:
+        """Return the rows of all pages, and what is missing."""
+        rows: list[dict[str, Any]] = []
+        page = ""
+        while True:
+            number = min(PAGE, self.limit - len(rows))
+            request = {**self.request, "limit": number, "page": page}
+            answer = self.callee.call(f"{_SERVICE}/Query", request, TIMEOUT)
+            rows += answer.get("rows", [])
+            page = answer.get("nextPage", "")
+            if not page or len(rows) >= self.limit:
+                break
+        for row in rows:
+            row["columns"] = json.loads(row.get("columns") or "{}")
+        if self.sort_by:
+            rows.sort(key=lambda row: _order(row["columns"].get(self.sort_by)))
+        return {
+            "rows": rows,
+            "asOf": answer.get("asOf", 0),
+            "queried": answer.get("queried", 0),
+            "incomplete": answer.get("incomplete", []),
+            "missingKas": answer.get("missingKas", []),
+            "more": bool(page),
+        }
+
+
+def _order(value: object) -> tuple[int, Any]:
+    """Return the key by which a value is sorted: numbers, texts, and other values."""
+    if isinstance(value, int | float):
+        return 0, value
+    return (1, value) if isinstance(value, str) else (2, str(value))
+
+
+def _show(ctl: Ctl, found: _Rows, shape: str, watch: bool) -> None:
+    """Print the rows, and then each change if *watch* is true."""
+    content = found.read()
+    rows = content["rows"]
     if ctl.as_json or shape == "json":
         ctl.result(content, json.dumps(content, indent=2))
     elif shape == "yaml":
@@ -346,9 +406,41 @@ def _show(
     elif not rows:
         ctl.result(content, "no rows" if content["queried"] else _NONE)
     else:
-        head, lines = _table(rows, answer, request.get("view", ""), shape == "wide")
+        head, lines = _table(rows, content, found.view, shape == "wide")
         ctl.table(content, head, lines)
     _warn(ctl, content)
+    if watch:
+        # Ctrl-C is the usual end.
+        with contextlib.suppress(KeyboardInterrupt):
+            _watch(ctl, found, shape)
+
+
+def _watch(ctl: Ctl, found: _Rows, shape: str) -> None:
+    """Print each change, until the user interrupts the program."""
+    before = {_key(row): row for row in found.read()["rows"]}
+    while True:
+        time.sleep(WATCH_PAUSE)
+        content = found.read()
+        now = {_key(row): row for row in content["rows"]}
+        changed = [row for key, row in now.items() if before.get(key) != row]
+        gone = [row for key, row in before.items() if key not in now]
+        before = now
+        if ctl.as_json or shape == "json":
+            for kind, rows in (("put", changed), ("deleted", gone)):
+                for row in rows:
+                    click.echo(json.dumps({"type": kind, "row": row}))
+            continue
+        for kind, rows in (("", changed), ("deleted: ", gone)):
+            if rows:
+                _, lines = _table(rows, content, found.view, shape == "wide")
+                for line in lines:
+                    click.echo(kind + "  ".join(line).rstrip())
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the key of a row."""
+    parts = ("agentId", "group", "kind", "namespace", "name", "part")
+    return tuple(str(row.get(part, "")) for part in parts)
 
 
 def _warn(ctl: Ctl, content: Mapping[str, Any]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from kas.ctl.live import MAX_SHOWN, _table
+from kas.ctl.common import Ctl
+from kas.ctl.live import MAX_SHOWN, _Rows, _table, _watch
 
 
 def row(name: str, kind: str = "Deployment", **columns: Any) -> dict[str, Any]:
@@ -52,3 +54,67 @@ def test_number_of_columns() -> None:
     found = [row("a") | {"columns": columns}]
     head, _ = table(found, "hosts")
     assert len(head) == 3 + MAX_SHOWN
+
+
+class Answers:
+    """A kas with the answers of a test."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.requests: list[Any] = []
+        self._answers = list(answers)
+
+    def call(self, method: str, request: Any, timeout: float) -> Any:
+        self.requests.append(request)
+        if not self._answers:
+            raise KeyboardInterrupt
+        rows, page = self._answers.pop(0)
+        texts = [one | {"columns": json.dumps(one["columns"])} for one in rows]
+        return {"rows": texts, "nextPage": page, "queried": 1}
+
+
+def rows_of(answers: Answers, sort_by: str = "", limit: int = 10) -> _Rows:
+    callee: Any = answers
+    return _Rows(callee, {"view": "problems", "clusters": []}, sort_by, limit)
+
+
+def test_pages() -> None:
+    answers = Answers(([row("a")], "p"), ([row("b")], "q"))
+    content = rows_of(answers, limit=2).read()
+    assert [one["name"] for one in content["rows"]] == ["a", "b"]
+    assert content["more"]
+    assert [(one["limit"], one["page"]) for one in answers.requests] == [
+        (2, ""),
+        (1, "p"),
+    ]
+
+
+def test_order() -> None:
+    values = {"a": 3, "b": "x", "c": None, "d": 1.5, "e": ["l"]}
+    found = [row(name, since=value) for name, value in values.items()]
+    content = rows_of(Answers((found, "")), "since").read()
+    assert [one["name"] for one in content["rows"]] == ["d", "a", "b", "c", "e"]
+
+
+@pytest.mark.parametrize("shape", ["table", "json"])
+def test_watch(
+    shape: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only changes are printed."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    same = row("same", state="failed")
+    answers = Answers(
+        ([same, row("web", state="failed"), row("gone", state="failed")], ""),
+        ([same, row("web", state="in progress"), row("gone", state="failed")], ""),
+        ([same, row("web", state="in progress")], ""),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        _watch(Ctl(None, as_json=False), rows_of(answers), shape)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    if shape == "json":
+        first, second = map(json.loads, lines)
+        assert (first["type"], first["row"]["name"]) == ("put", "web")
+        assert (second["type"], second["row"]["name"]) == ("deleted", "gone")
+    else:
+        assert lines[0] == "main  shop  Deployment  web  in progress"
+        assert lines[1] == "deleted: main  shop  Deployment  gone  failed"
