@@ -2,6 +2,7 @@
 The agent half: one watch for each kind of objects, and rows in place of objects.
 
     module.py     the module, which runs while this agentk leads
+    cluster_uid.py  the uid of the cluster
     cache.py      the watches, and the rows of their objects
     shapes.py     the fields of objects that the cache reads
     pod_state.py  the state of a pod in one word

@@ -48,6 +48,10 @@ __all__ = ["ClusterCache", "KindState"]
 #: response to each holds all objects of the kind.
 SYNCS = 2
 
+#: Seconds after the start from which readers see a view whose kinds could not all be
+#: read; the view of kinds says which are missing.
+SYNC_PATIENCE = 60.0
+
 #: Seconds before a kind that cannot be watched is tried again: first and maximum.
 RETRY_FIRST, RETRY_MOST = 5.0, 600.0
 
@@ -138,6 +142,7 @@ class ClusterCache:
         self._now = now
         self._changed = changed
         self._syncs = DeferredSemaphore(SYNCS)
+        self._complete_at = clock.seconds() + SYNC_PATIENCE
         #: Views that have failed; each is logged once.
         self._failed_views: set[str] = set()
         self.tables = {
@@ -153,6 +158,19 @@ class ClusterCache:
     def size(self) -> int:
         """Return the accounted bytes of all kinds."""
         return sum(one.size for one in self.kinds.values())
+
+    def is_complete(self, view: str) -> bool:
+        """
+        Return whether a view has the rows of all objects, and not only of those that
+        have arrived since the start.
+        """
+        if view == KINDS or self._clock.seconds() >= self._complete_at:
+            return True
+        return all(
+            one.state in ("synced", "absent")
+            for one in self.kinds.values()
+            if view == SUMMARY or any(of.name == view for of in one.views)
+        )
 
     async def run(self) -> None:
         """Watch all kinds until cancelled."""
@@ -333,7 +351,11 @@ class ClusterCache:
 
     def _show(self, kind: KindState, state: str = "", reason: str = "") -> None:
         """Record the state of a kind's watch in the table of kinds."""
-        kind.state = state or kind.state
+        if state and state != kind.state:
+            kind.state = state
+            for view in kind.views:
+                # The view may be complete now.
+                self._changed(view.name)
         kind.reason = reason or (kind.reason if kind.only_counted else "")
         key = TableKey(kind.kind.group, kind.kind.kind, "", "")
         columns: dict[str, Any] = {

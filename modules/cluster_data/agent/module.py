@@ -13,6 +13,7 @@ from zope.interface import implementer, provider
 
 from modules.cluster_data.agent.budget import budget_of
 from modules.cluster_data.agent.cache import ClusterCache
+from modules.cluster_data.agent.cluster_uid import ClusterUid
 from modules.cluster_data.agent.metrics import CacheMetrics
 from modules.cluster_data.agent.publisher import TablePublisher
 from modules.cluster_data.agent.reviews import Reviews
@@ -26,10 +27,8 @@ from tunnel.api import (
     IAgentModuleApi,
     IAgentModuleFactory,
     IClusterViews,
-    KubernetesResource,
 )
 from tunnel.config import Size, field
-from tunnel.errors import CallError, Status
 from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["ClusterDataAgent", "ClusterDataOptions"]
@@ -39,12 +38,6 @@ _SERVICES = cluster_data_pb2.DESCRIPTOR.services_by_name
 #: Minimum number of seconds between two messages about the views that the cache
 #: computes itself.
 PAUSES = {SUMMARY: 0.25, KINDS: 1.0}
-
-#: The namespace that exists in every cluster, and whose uid identifies the cluster.
-_CLUSTER = (
-    "kube-system",
-    KubernetesResource("", "v1", "Namespace", "namespaces", False),
-)
 
 
 @attrs.frozen(kw_only=True)
@@ -72,7 +65,9 @@ class ClusterDataAgent:
         self._budget = budget_of(options.max_memory)
         self._metrics = CacheMetrics()
         self._counting = False
-        api.calls.handle(_SERVICES["ClusterReviews"], Reviews(api))
+        self._cluster_uid = ClusterUid(api.kubernetes)
+        reviews = Reviews(api, self._cluster_uid)
+        api.calls.handle(_SERVICES["ClusterReviews"], reviews)
         self._views = ViewRegistry(self._begin_again)
         self._running: Deferred[None] | None = None
         self._is_outdated = False
@@ -111,14 +106,7 @@ class ClusterDataAgent:
 
     async def _run(self, views: Sequence[ClusterView]) -> None:
         client = self._api.kubernetes.as_agentk()
-        name, namespaces = _CLUSTER
-        try:
-            found = await client.get(namespaces, name)
-        except CallError as error:
-            if error.status not in (Status.PERMISSION_DENIED, Status.NOT_FOUND):
-                raise
-            # The uid only tells whether the agent was moved to another cluster.
-            found = {"metadata": {}}
+        uid = await self._cluster_uid.read()
 
         def changed(view: str) -> None:
             publisher.changed(view)
@@ -135,8 +123,9 @@ class ClusterDataAgent:
         publisher = TablePublisher(
             self._api.calls.client(_SERVICES["ClusterData"]),
             cache.tables,
+            cache.is_complete,
             os.urandom(16),
-            found["metadata"].get("uid", ""),
+            uid,
             PAUSES | {one.name: one.pause for one in views},
             self._api.clock,
             self._random,

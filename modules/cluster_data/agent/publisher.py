@@ -60,6 +60,8 @@ class TablePublisher:
     """
     Sends the tables of one cache to kas.
 
+    :param is_complete: returns whether a view has all its rows; before that, kas keeps
+        the rows of the former cache.
     :param epoch: identifies the cache.
     :param cluster_uid: the uid of the cluster; empty if it is not known.
     :param pauses: minimum number of seconds between two messages, by view.
@@ -72,6 +74,7 @@ class TablePublisher:
         self,
         service: IServiceClient,
         tables: Mapping[str, Table],
+        is_complete: Callable[[str], bool],
         epoch: bytes,
         cluster_uid: str,
         pauses: Mapping[str, float],
@@ -80,6 +83,7 @@ class TablePublisher:
     ) -> None:
         self._service = service
         self._tables = tables
+        self._is_complete = is_complete
         self._epoch = epoch
         self._cluster_uid = cluster_uid
         self._pauses = pauses
@@ -198,7 +202,9 @@ class TablePublisher:
 
     def _is_behind(self, name: str) -> bool:
         sequence = self._sent[name].sequence
-        return sequence is None or sequence < self._tables[name].sequence
+        if sequence is None:
+            return self._is_complete(name)
+        return sequence < self._tables[name].sequence
 
     async def _wait(self) -> None:
         """Wait until a view may be sent, or the next beat is due."""

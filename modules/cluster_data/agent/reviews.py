@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from modules.cluster_data.agent.cluster_uid import ClusterUid
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.api import IAgentModuleApi, IKubernetesClient
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.parallel import in_parallel
+from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
 
 __all__ = ["MAX_LISTS", "Reviews"]
 
@@ -16,7 +18,15 @@ __all__ = ["MAX_LISTS", "Reviews"]
 MAX_LISTS = 100
 
 #: Maximum number of reviews of one call that the API server answers at the same time.
-AT_ONCE = 10
+AT_ONCE = 5
+
+#: Maximum number of calls that run at the same time, one of each user: agentk has other
+#: work at the API server, such as its Lease.
+CALLS = 2
+
+#: Maximum number of calls of one user that wait, and the seconds that each waits: kas
+#: gives up then.
+MAX_WAITING, WAIT_SECONDS = 5, 10.0
 
 _PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -29,8 +39,16 @@ class Reviews:
     API server may decide as well.
     """
 
-    def __init__(self, api: IAgentModuleApi) -> None:
+    def __init__(self, api: IAgentModuleApi, cluster_uid: ClusterUid) -> None:
         self._api = api
+        self._cluster_uid = cluster_uid
+        self._turns: PeerTurns[str] = PeerTurns(
+            api.clock,
+            of_peer=1,
+            of_all=CALLS,
+            most_waiting=MAX_WAITING,
+            seconds=WAIT_SECONDS,
+        )
 
     async def review(self, request: wire.ReviewRequest, call: Any) -> Any:
         """
@@ -44,7 +62,14 @@ class Reviews:
             )
         client = self._api.kubernetes.acting_for(call.access)
         asked = [partial(_may_list, client, one) for one in request.lists]
-        return wire.ReviewResponse(allowed=await in_parallel(asked, AT_ONCE))
+        try:
+            async with self._turns.turn(call.access.owner):
+                uid = await self._cluster_uid.read()
+                allowed = await in_parallel(asked, AT_ONCE)
+        except TooManyTurns as error:
+            text = f"too many access reviews: {error}"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text) from None
+        return wire.ReviewResponse(allowed=allowed, cluster_uid=uid)
 
 
 async def _may_list(client: IKubernetesClient, asked: wire.ReviewedList) -> bool:

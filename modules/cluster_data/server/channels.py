@@ -15,7 +15,11 @@ from typing import Any
 import attrs
 from zope.interface import implementer
 
-from modules.cluster_data.server.live_queries import LiveQueries, LiveQuery
+from modules.cluster_data.server.live_queries import (
+    LiveQueries,
+    LiveQuery,
+    QueryResult,
+)
 from modules.cluster_data.server.reader import ClusterAnswer, FleetReader, item_of
 from modules.cluster_data.server.rest import MAX_CLUSTERS
 from modules.cluster_data.server.store.queries import (
@@ -223,12 +227,13 @@ class RowsChannel:
 
     async def _answer(
         self, question: _Question, subscription: ICableSubscription
-    ) -> Mapping[str, Any]:
+    ) -> QueryResult:
         """Return the rows that the client may see now, by key."""
         names, access_of = question.clusters, subscription.caller.authorize
         if question.query is None:
             known = await self._reader.clusters(names, access_of)
-            return dict(_of_cluster(one) for one in known.clusters)
+            states = dict(_of_cluster(one) for one in known.clusters)
+            return QueryResult(states, len(states))
         found = await self._reader.rows(question.query, names, access_of)
         rows: dict[str, Any] = dict(_of_cluster(one) for one in found.incomplete)
         for row in found.rows:
@@ -239,7 +244,8 @@ class RowsChannel:
             rows[key] = item_of(row)
         if found.next_page:
             rows["more"] = True
-        return rows
+        size = sum(len(row.columns) for row in found.rows)
+        return QueryResult(rows, len(rows) + size // 1024)
 
 
 def _of_cluster(one: ClusterAnswer) -> tuple[str, dict[str, Any]]:

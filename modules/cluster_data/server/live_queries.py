@@ -34,8 +34,13 @@ __all__ = [
 #: Minimum number of seconds between two runs of a query.
 PAUSE = 0.1
 
-#: Further seconds for each row, because kas parses and compares all of them.
-ROW_PAUSE = 0.0004
+#: Further seconds for each KiB of the results of all queries of one user, because kas
+#: parses and compares all of them: so each user needs two percent of a core at most.
+KIB_PAUSE = 0.0004
+
+#: Maximum number of KiB of the results of all queries of one user, as JSON; in memory,
+#: they take up to ten times as much.
+MAX_KIB_EACH = 8 * 1024
 
 #: Seconds after which a query runs again without a change, because rights and ages
 #: change, too.
@@ -52,8 +57,18 @@ _FollowPeers = Callable[
     [frozenset[str], frozenset[str], Callable[[], object]], Callable[[], None]
 ]
 
-#: Result of a query: rows by key.
-Result = Mapping[str, Any]
+
+@attrs.frozen
+class QueryResult:
+    """
+    Result of a query.
+
+    :ivar rows: the rows by key.
+    :ivar kib: the KiB of the rows as JSON, at least one for each row.
+    """
+
+    rows: Mapping[str, Any]
+    kib: int
 
 
 class QueryListener(Protocol):
@@ -85,13 +100,15 @@ class LiveQuery:
     owner: str
     agents: frozenset[str]
     views: frozenset[str]
-    _run: Callable[[], Awaitable[Result]]
+    _run: Callable[[], Awaitable[QueryResult]]
     _clock: IReactorTime
     _ended: Callable[[], None]
+    _kib_of_owner: Callable[[], int]
     _unfollow: Callable[[], None] = lambda: None
     epoch: str = attrs.field(factory=lambda: os.urandom(8).hex())
     sequence: int = 0
-    rows: Result = attrs.field(factory=dict)
+    rows: Mapping[str, Any] = attrs.field(factory=dict)
+    kib: int = 0
     listeners: dict[QueryListener, None] = attrs.field(factory=dict)
     _waiters: list[Deferred[None]] = attrs.field(factory=list)
     _running: Deferred[Any] | None = None
@@ -118,7 +135,7 @@ class LiveQuery:
         if self._is_running:
             self._is_stale = True
         else:
-            self._run_by(PAUSE + len(self.rows) * ROW_PAUSE)
+            self._run_by(self._pause())
 
     def leave(self, listener: QueryListener) -> None:
         """Stop notifying *listener*; end after the last one has left."""
@@ -134,6 +151,9 @@ class LiveQuery:
         self._unfollow()
         self._ended()
 
+    def _pause(self) -> float:
+        return PAUSE + self._kib_of_owner() * KIB_PAUSE
+
     def _run_by(self, seconds: float) -> None:
         when = self._clock.seconds() + seconds
         self._next = call_by(when, self._next, self._start, self._clock)
@@ -145,10 +165,17 @@ class LiveQuery:
 
     async def _update(self) -> None:
         try:
-            result = await self._run()
+            found = await self._run()
         finally:
             self._is_running = False
-        pause = PAUSE + len(result) * ROW_PAUSE
+        result, self.kib = found.rows, found.kib
+        if self._kib_of_owner() > MAX_KIB_EACH:
+            raise CallError(
+                Status.RESOURCE_EXHAUSTED,
+                f"the rows of all live queries of a user may have {MAX_KIB_EACH} KiB: "
+                "name a kind, a namespace or labels",
+            )
+        pause = self._pause()
         self._run_by(pause if self._is_stale else max(pause, REFRESH))
         put = {key: row for key, row in result.items() if self.rows.get(key) != row}
         deleted = [key for key in self.rows if key not in result]
@@ -238,7 +265,7 @@ class LiveQueries:
         key: tuple[str, Hashable],
         agents: frozenset[str],
         views: frozenset[str],
-        run: Callable[[], Awaitable[Result]],
+        run: Callable[[], Awaitable[QueryResult]],
         listener: QueryListener,
     ) -> LiveQuery:
         """
@@ -260,7 +287,13 @@ class LiveQueries:
                     f"{MAX_QUERIES}",
                 )
             query = LiveQuery(
-                owner, agents, views, run, self._clock, lambda: self._forget(key)
+                owner,
+                agents,
+                views,
+                run,
+                self._clock,
+                lambda: self._forget(key),
+                lambda: self._kib_of(owner),
             )
             self._queries[key] = query
             query.follow_peers(self._follow_peers)
@@ -271,6 +304,9 @@ class LiveQueries:
             query.leave(listener)
             raise
         return query
+
+    def _kib_of(self, owner: str) -> int:
+        return sum(one.kib for one in self._queries.values() if one.owner == owner)
 
     def _forget(self, key: Hashable) -> None:
         self._queries.pop(key, None)

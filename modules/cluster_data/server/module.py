@@ -92,7 +92,7 @@ class ClusterDataServer:
         )
         self._rights = rights = ReaderRights(api, api.clock)
         api.events.subscribe(CredentialRevoked, self._revoked)
-        own = OwnRows(self._store, time.time)
+        own = OwnRows(self._store, api.clock, time.time)
         self._fleet = FleetRows(own, self._others)
         self._reader = FleetReader(self._fleet, rights, time.time)
         for_peers = RowsForPeers(own, self._queries.changes, time.time)

@@ -145,11 +145,12 @@ class FleetReader:
         accesses, denied = await self._accesses(names, access_of)
         located = await self._known(accesses)
         agents = [one.agent_id for one in located.clusters]
-        query = attrs.evolve(query, agents=agents)
+        owner = next((one.owner for one in accesses.values()), "")
+        query = attrs.evolve(query, agents=agents, reader=owner)
         allowed, reasons = await self._permitted(
             # The filters of the query must not decide what is reviewed, because a
             # review that fails or takes time would then tell that they match.
-            RowQuery(view=query.view, kind=query.kind, agents=agents),
+            RowQuery(view=query.view, kind=query.kind, agents=agents, reader=owner),
             located,
             accesses,
         )
@@ -270,10 +271,16 @@ class FleetReader:
             by_agent.setdefault(scope.agent_id, []).append(scope)
         reasons: dict[str, str] = {}
         allowed: set[ListScope] = set()
+        clusters = {one.agent_id: one for one in located.clusters}
 
         async def review(agent_id: str, access: Access) -> None:
+            cluster = clusters.get(agent_id)
+            if cluster is None:
+                return
             mine = by_agent.get(agent_id, [])
-            permitted = await self._rights.permitted(access, mine)
+            permitted = await self._rights.permitted(
+                access, mine, cluster.cluster_uid, cluster.is_publishing
+            )
             allowed.update(permitted.scopes)
             if permitted.reason:
                 reasons[agent_id] = permitted.reason

@@ -7,9 +7,11 @@ rows of a response have passed an access review for the user.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import attrs
 from klein import Klein
@@ -34,6 +36,7 @@ from modules.cluster_data.server.store.queries import RowQuery
 from tunnel.api import Access, IServerModuleApi
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.csv_text import csv_text
+from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
 
 __all__ = ["MAX_CLUSTERS", "PREFIX", "RestApi"]
 
@@ -42,6 +45,12 @@ PREFIX = "/api/v1"
 
 #: Maximum number of clusters of one request: kas checks the token for each of them.
 MAX_CLUSTERS = 50
+
+#: Number of requests of one token that run at the same time, and of all tokens.
+REQUESTS_EACH, MAX_REQUESTS = 4, 64
+
+#: Maximum number of requests of one token that wait, and the seconds that each waits.
+MAX_WAITING, WAIT_SECONDS = 20, 20.0
 
 #: Maximum number of characters of each parameter.
 MAX_PARAMETER = 4000
@@ -75,6 +84,11 @@ class _Reader:
     api: IServerModuleApi
     request: Any
     token: str
+
+    @property
+    def digest(self) -> bytes:
+        """Return a digest of the token, as its key in tables."""
+        return hashlib.sha256(self.token.encode()).digest()
 
     async def access_of(self, name: str) -> Access:
         """Return the rights of the token at an agent."""
@@ -110,6 +124,13 @@ class RestApi:
         self._api = api
         self._reader = reader
         self._components = components
+        self._turns: PeerTurns[bytes] = PeerTurns(
+            api.clock,
+            of_peer=REQUESTS_EACH,
+            of_all=MAX_REQUESTS,
+            most_waiting=MAX_WAITING,
+            seconds=WAIT_SECONDS,
+        )
 
     @app.route("/clusters", methods=["GET"])
     def clusters(self, request: IRequest) -> Deferred[bytes]:
@@ -155,7 +176,13 @@ class RestApi:
     async def _answered(self, request: Any, work: Any) -> bytes:
         request.setHeader(b"cache-control", b"no-store")
         try:
-            body: bytes = await work(self._asked(request))
+            asked = self._asked(request)
+            async with self._turns.turn(asked.reader.digest):
+                body: bytes = await work(asked)
+        except TooManyTurns as error:
+            request.setResponseCode(429)
+            request.setHeader(b"retry-after", b"1")
+            return _json(request, {"message": f"too many requests: {error}"})
         except CallError as error:
             request.setResponseCode(_CODES.get(error.status, 500))
             if error.status is Status.UNAUTHENTICATED:
@@ -237,6 +264,7 @@ class RestApi:
         found = await self._reader.rows(query, asked.clusters, asked.reader.access_of)
         if shape == "csv":
             asked.request.setHeader(b"content-type", b"text/csv; charset=utf-8")
+            _describe(asked.request, found)
             return _csv(found).encode()
         return _json(
             asked.request,
@@ -324,6 +352,15 @@ def _cluster(one: ClusterAnswer) -> dict[str, Any]:
     if one.summary:
         said["summary"] = {row.resource: json.loads(row.columns) for row in one.summary}
     return said
+
+
+def _describe(request: Any, found: RowsAnswer) -> None:
+    """Say in header fields what JSON responses say beside their rows."""
+    request.setHeader(b"txkas-as-of", b"%.3f" % found.as_of)
+    names = [one.cluster.agent_name for one in found.incomplete]
+    request.setHeader(b"txkas-incomplete", quote(",".join(names), safe=",").encode())
+    request.setHeader(b"txkas-missing-kas", b"%d" % len(found.missing_kas))
+    request.setHeader(b"txkas-continue", found.next_page.encode())
 
 
 def _csv(found: RowsAnswer) -> str:

@@ -7,7 +7,7 @@ with rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
@@ -16,6 +16,7 @@ from modules.cluster_data.server.store.queries import ListScope
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.api import Access, IServerModuleApi, IServiceClient
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.peer_slots import PeerSlots
 from tunnel.toolkit.recent import Recent
 
 __all__ = ["ALLOWED_SECONDS", "DENIED_SECONDS", "OFFLINE_SECONDS", "ReaderRights"]
@@ -25,33 +26,43 @@ _REVIEWS = wire.DESCRIPTOR.services_by_name["ClusterReviews"]
 #: Seconds for which an answer of the API server counts.
 ALLOWED_SECONDS, DENIED_SECONDS = 60.0, 10.0
 
-#: Seconds for which a positive answer counts while the cluster cannot be asked.
+#: Seconds for which a positive answer counts while the cluster cannot be reached.
 OFFLINE_SECONDS = 24 * 3600.0
 
-#: The same if the API server is too busy, or fails.
-BUSY_SECONDS = 300.0
-
-#: Maximum age of a positive answer after an error.  After any other error, such as a
-#: user whom agentk may no longer impersonate, no earlier answer counts.
+#: Maximum age of a positive answer after an error.  If the cluster is only slow or
+#: busy, an answer counts no longer than usual, because a user whose rights were revoked
+#: could keep it busy.  After any other error, such as a user whom agentk may no longer
+#: impersonate, no earlier answer counts.
 _AGES = {
     Status.UNAVAILABLE: OFFLINE_SECONDS,
-    Status.DEADLINE_EXCEEDED: OFFLINE_SECONDS,
-    Status.RESOURCE_EXHAUSTED: BUSY_SECONDS,
-    Status.INTERNAL: BUSY_SECONDS,
+    Status.DEADLINE_EXCEEDED: ALLOWED_SECONDS,
+    Status.RESOURCE_EXHAUSTED: ALLOWED_SECONDS,
+    Status.INTERNAL: ALLOWED_SECONDS,
 }
 
 #: Maximum number of remembered answers of one kas.
 MAX_ANSWERS = 100_000
 
+#: Maximum number of remembered failures of calls.
+MAX_FAILURES = 10_000
+
 #: Maximum number of lists of one call, as in the agent half.
 MAX_LISTS = 100
 
-#: Timeout of one call in seconds.
-TIMEOUT = 10.0
+#: Timeout of one call in seconds, and if the agent does not publish rows, because it is
+#: not connected then.
+TIMEOUT, TIMEOUT_ABSENT = 10.0, 2.0
+
+#: Seconds after a failed call during which no other call is made for the same user and
+#: cluster.
+FAILURE_SECONDS = 5.0
 
 
-#: Credential, impersonated user, and list.
-_AnswerKey = tuple[str, Hashable, ListScope]
+#: Credential, impersonated user, and uid of the cluster.
+_UserKey = tuple[str, Hashable, str]
+
+#: A user at a cluster, and a list.
+_AnswerKey = tuple[_UserKey, ListScope]
 
 
 @attrs.frozen
@@ -60,6 +71,43 @@ class _Answer:
 
     allowed: bool
     at: float
+
+
+@attrs.frozen
+class _Failure:
+    """A call that failed: the reason, and the age of earlier answers that counts."""
+
+    reason: str
+    age: float
+    at: float
+
+
+@attrs.frozen
+class _Asked:
+    """
+    Questions of a user about one cluster.
+
+    :ivar timeout: timeout of a call in seconds.
+    """
+
+    access: Access
+    cluster_uid: str
+    timeout: float
+
+    @property
+    def user(self) -> _UserKey:
+        """
+        Return the key of the user.
+
+        It contains everything of the user that the API server sees, because the groups
+        of one credential may change.
+        """
+        user = self.access.impersonation
+        seen = None
+        if user is not None:
+            extra = sorted((name, tuple(one)) for name, one in user.extra.items())
+            seen = (user.username, user.groups, user.uid, tuple(extra))
+        return self.access.credential_id, seen, self.cluster_uid
 
 
 @attrs.frozen
@@ -86,33 +134,47 @@ class ReaderRights:
         self._api = api
         self._clock = clock
         self._answers: Recent[_AnswerKey, _Answer] = Recent(MAX_ANSWERS)
+        #: Calls of one user at one cluster run one after the other: a call that waits
+        #: often finds all answers in the end.
+        self._calls: PeerSlots[tuple[_UserKey, str]] = PeerSlots(1)
+        self._failures: Recent[tuple[_UserKey, str], _Failure] = Recent(MAX_FAILURES)
 
     async def permitted(
-        self, access: Access, scopes: Collection[ListScope]
+        self,
+        access: Access,
+        scopes: Collection[ListScope],
+        cluster_uid: str,
+        is_connected: bool,
     ) -> Permitted:
         """
         Return the scopes of one agent whose rows a user may see.
 
         :param scopes: lists of the agent that *access* is for.
+        :param cluster_uid: the uid of the cluster with these rows.
+        :param is_connected: whether an answer can be expected.
         """
+        asked = _Asked(access, cluster_uid, TIMEOUT if is_connected else TIMEOUT_ABSENT)
+        # A list that every cluster has: without it, an error or a delay would tell a
+        # user without rights whether the store has rows.
+        probe = ListScope(access.agent_id, "", "namespaces", "")
         readable = [one for one in scopes if _may_ask(access, one)]
         wide = {one: one._replace(namespace="") for one in readable}
-        reason, age = await self._ask(access, set(wide.values()))
-        allowed = {one for one in readable if self._is_allowed(access, wide[one], age)}
+        reason, age = await self._ask(asked, {probe, *wide.values()})
+        allowed = {one for one in readable if self._is_allowed(asked, wide[one], age)}
         rest = {one for one in readable if one not in allowed and one.namespace}
         if rest and not reason:
-            reason, age = await self._ask(access, rest)
-        allowed |= {one for one in rest if self._is_allowed(access, one, age)}
+            reason, age = await self._ask(asked, rest)
+        allowed |= {one for one in rest if self._is_allowed(asked, one, age)}
         return Permitted(frozenset(allowed), reason)
 
-    def _is_allowed(self, access: Access, scope: ListScope, age: float) -> bool:
-        answer = self._answers.get(_key(access, scope))
+    def _is_allowed(self, asked: _Asked, scope: ListScope, age: float) -> bool:
+        answer = self._answers.get((asked.user, scope))
         if answer is None or not answer.allowed:
             return False
         return self._clock.seconds() - answer.at <= age
 
     async def _ask(
-        self, access: Access, scopes: Iterable[ListScope]
+        self, asked: _Asked, scopes: Collection[ListScope]
     ) -> tuple[str, float]:
         """
         Review the scopes without a fresh answer.
@@ -120,17 +182,28 @@ class ReaderRights:
         :return: why the cluster could not be asked, or an empty text; and the maximum
             age of a positive answer that counts now.
         """
-        stale = sorted(one for one in scopes if not self._is_fresh(access, one))
-        client = self._api.calls.client(_REVIEWS, access.agent_id, access)
-        try:
-            for start in range(0, len(stale), MAX_LISTS):
-                await self._review(client, access, stale[start : start + MAX_LISTS])
-        except CallError as error:
-            return error.message, _AGES.get(error.status, 0.0)
-        return "", ALLOWED_SECONDS + TIMEOUT
+        key = asked.user, asked.access.agent_id
+        async with self._calls.slot(key):
+            now = self._clock.seconds()
+            failure = self._failures.get(key)
+            if failure is not None and now - failure.at < FAILURE_SECONDS:
+                return failure.reason, failure.age
+            stale = sorted(one for one in scopes if not self._is_fresh(asked, one))
+            client = self._api.calls.client(
+                _REVIEWS, asked.access.agent_id, asked.access
+            )
+            try:
+                for start in range(0, len(stale), MAX_LISTS):
+                    await self._review(client, asked, stale[start : start + MAX_LISTS])
+            except CallError as error:
+                age = _AGES.get(error.status, 0.0)
+                at = self._clock.seconds()
+                self._failures[key] = _Failure(error.message, age, at)
+                return error.message, age
+            return "", ALLOWED_SECONDS + TIMEOUT
 
     async def _review(
-        self, client: IServiceClient, access: Access, scopes: list[ListScope]
+        self, client: IServiceClient, asked: _Asked, scopes: list[ListScope]
     ) -> None:
         request = wire.ReviewRequest(
             lists=[
@@ -140,13 +213,19 @@ class ReaderRights:
                 for one in scopes
             ]
         )
-        response = await client.call("Review", request, timeout=TIMEOUT)
+        response = await client.call("Review", request, timeout=asked.timeout)
+        if response.cluster_uid != asked.cluster_uid:
+            # Rights in one cluster are no rights in another one.
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                "the agent has moved to another cluster, whose rows have not arrived",
+            )
         now = self._clock.seconds()
         for scope, allowed in zip(scopes, response.allowed, strict=False):
-            self._answers[_key(access, scope)] = _Answer(allowed, now)
+            self._answers[asked.user, scope] = _Answer(allowed, now)
 
-    def _is_fresh(self, access: Access, scope: ListScope) -> bool:
-        answer = self._answers.get(_key(access, scope))
+    def _is_fresh(self, asked: _Asked, scope: ListScope) -> bool:
+        answer = self._answers.get((asked.user, scope))
         if answer is None:
             return False
         lasts = ALLOWED_SECONDS if answer.allowed else DENIED_SECONDS
@@ -154,7 +233,7 @@ class ReaderRights:
 
     def forget(self, credential_id: str) -> None:
         """Forget the answers for a credential."""
-        for key in [one for one in self._answers if one[0] == credential_id]:
+        for key in [one for one in self._answers if one[0][0] == credential_id]:
             del self._answers[key]
 
 
@@ -162,18 +241,3 @@ def _may_ask(access: Access, scope: ListScope) -> bool:
     """Return whether kas itself permits a read-only user to read a list."""
     is_secret = (scope.group, scope.resource) == ("", "secrets")
     return not (access.read_only and is_secret and not access.secrets)
-
-
-def _key(access: Access, scope: ListScope) -> _AnswerKey:
-    """
-    Return the key of an answer.
-
-    It contains everything of the user that the API server sees, because the groups of
-    one credential may change.
-    """
-    user = access.impersonation
-    seen = None
-    if user is not None:
-        extra = tuple(sorted((name, tuple(one)) for name, one in user.extra.items()))
-        seen = (user.username, user.groups, user.uid, extra)
-    return access.credential_id, seen, scope

@@ -153,7 +153,9 @@ class ReviewedList(_message.Message):
     def __init__(self, group: _Optional[str] = ..., resource: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class ReviewResponse(_message.Message):
-    __slots__ = ("allowed",)
+    __slots__ = ("allowed", "cluster_uid")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_UID_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[bool]
-    def __init__(self, allowed: _Optional[_Iterable[bool]] = ...) -> None: ...
+    cluster_uid: str
+    def __init__(self, allowed: _Optional[_Iterable[bool]] = ..., cluster_uid: _Optional[str] = ...) -> None: ...

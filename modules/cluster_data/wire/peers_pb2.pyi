@@ -40,7 +40,7 @@ class StoredCluster(_message.Message):
     def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., cluster_uid: _Optional[str] = ..., is_publishing: bool = ..., age: _Optional[float] = ...) -> None: ...
 
 class StoredQuery(_message.Message):
-    __slots__ = ("view", "agents", "all_agents", "excluded", "kind", "namespace", "name", "label_selector", "image", "limit", "page")
+    __slots__ = ("view", "agents", "all_agents", "excluded", "kind", "namespace", "name", "label_selector", "image", "limit", "page", "reader")
     VIEW_FIELD_NUMBER: _ClassVar[int]
     AGENTS_FIELD_NUMBER: _ClassVar[int]
     ALL_AGENTS_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class StoredQuery(_message.Message):
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     PAGE_FIELD_NUMBER: _ClassVar[int]
+    READER_FIELD_NUMBER: _ClassVar[int]
     view: str
     agents: _containers.RepeatedScalarFieldContainer[str]
     all_agents: bool
@@ -63,7 +64,8 @@ class StoredQuery(_message.Message):
     image: str
     limit: int
     page: str
-    def __init__(self, view: _Optional[str] = ..., agents: _Optional[_Iterable[str]] = ..., all_agents: bool = ..., excluded: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., label_selector: _Optional[str] = ..., image: _Optional[str] = ..., limit: _Optional[int] = ..., page: _Optional[str] = ...) -> None: ...
+    reader: str
+    def __init__(self, view: _Optional[str] = ..., agents: _Optional[_Iterable[str]] = ..., all_agents: bool = ..., excluded: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., label_selector: _Optional[str] = ..., image: _Optional[str] = ..., limit: _Optional[int] = ..., page: _Optional[str] = ..., reader: _Optional[str] = ...) -> None: ...
 
 class StoredScope(_message.Message):
     __slots__ = ("agent_id", "group", "resource", "namespace")

@@ -29,6 +29,11 @@ class _Threads:
         """Run nothing until `resume`."""
         self._waiting = []
 
+    def step(self) -> None:
+        """Run the first work that waits; its followers wait."""
+        assert self._waiting is not None
+        self._waiting.pop(0)()
+
     def resume(self) -> None:
         """Run what waits."""
         waiting, self._waiting = self._waiting, None

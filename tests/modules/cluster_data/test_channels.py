@@ -13,7 +13,13 @@ from modules.cluster_data.agent.publisher import BEAT
 from modules.cluster_data.server import live_queries as live_queries_module
 from modules.cluster_data.server import rights as rights_module
 from modules.cluster_data.server.channels import RowsChannel
-from modules.cluster_data.server.live_queries import PAUSE, REFRESH
+from modules.cluster_data.server.live_queries import (
+    KIB_PAUSE,
+    MAX_KIB_EACH,
+    PAUSE,
+    REFRESH,
+    QueryResult,
+)
 from tests.modules.cluster_data.pair import deployment, node
 from tests.modules.cluster_data.test_rest import ALICE, BOB, RestStand
 from tunnel.errors import CallError, Status
@@ -253,7 +259,7 @@ def test_a_query_that_is_slow(stand: ChannelStand) -> None:
     query.touch()
     stand.clock.advance(2 * PAUSE)
     assert len(waiting) == 1
-    waiting[0].callback({"a": 1})
+    waiting[0].callback(QueryResult({"a": 1}, 1))
     stand.clock.advance(2 * PAUSE)
     assert len(waiting) == 2
     assert made.sent[-1][0]["put"] == {"a": 1}
@@ -266,7 +272,7 @@ def test_a_large_result_is_read_less_often(stand: ChannelStand) -> None:
 
     async def large() -> Any:
         runs.append(1)
-        return {str(count): count for count in range(5000)}
+        return QueryResult({str(count): count for count in range(5000)}, 5000)
 
     query._run = large
     for _ in range(100):
@@ -274,6 +280,29 @@ def test_a_large_result_is_read_less_often(stand: ChannelStand) -> None:
         stand.clock.advance(0.1)
     # Two seconds for 5,000 rows.
     assert len(runs) <= 6
+
+
+def test_results_of_one_user_are_limited(stand: ChannelStand) -> None:
+    """All queries of a user together determine their pauses, and have a limit."""
+    first = stand.subscribe("ClusterChannel", cluster="agent-1")
+    second = stand.subscribe("ClusterChannel", cluster="agent-1", view="problems")
+    one, two = stand.server._queries._queries.values()
+    assert one.owner == two.owner
+    sizes = [3000, MAX_KIB_EACH - 3000]
+
+    def result(number: int) -> Any:
+        async def run() -> QueryResult:
+            return QueryResult({"a": sizes[number]}, sizes[number])
+
+        return run
+
+    one._run, two._run = result(0), result(1)
+    stand.clock.advance(REFRESH)
+    assert one._pause() == two._pause() == PAUSE + MAX_KIB_EACH * KIB_PAUSE
+    sizes[1] += 1
+    stand.clock.advance(2 * REFRESH)
+    assert second.closed and not first.closed
+    assert len(stand.server._queries) == 1
 
 
 def test_the_module_stops(stand: ChannelStand) -> None:

@@ -12,6 +12,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from modules.cluster_data.server import live_queries as live_queries_module
+from modules.cluster_data.server.live_queries import QueryResult
 from modules.cluster_data.server.module import SWEEP
 from modules.cluster_data.server.reader import LATE
 from modules.cluster_data.server.sources import peer_rows as peer_rows_module
@@ -45,7 +46,12 @@ class FleetStand:
         self.publications: dict[tuple[LivePair, str], Publication] = {}
 
     def publish(
-        self, kas: LivePair, agent: str, *names: str, view: str = "workloads"
+        self,
+        kas: LivePair,
+        agent: str,
+        *names: str,
+        view: str = "workloads",
+        uid: str = "",
     ) -> None:
         """Let an agent publish its Deployments to a kas."""
         store = kas.server._store
@@ -53,7 +59,7 @@ class FleetStand:
         if key not in self.publications:
             call = b"%d" % next(self._calls)
             self.publications[key] = Publication(agent, f"agent-{agent}", call)
-            hello = wire.Hello(epoch=call, cluster_uid=agent, views=[view])
+            hello = wire.Hello(epoch=call, cluster_uid=uid or agent, views=[view])
             kas.pair.run(store.welcome(self.publications[key], hello))
         rows = [
             wire.Row(
@@ -253,7 +259,8 @@ def test_rights_in_the_other_store(fleet: FleetStand) -> None:
     stand = fleet.near
     access = Access("user:alice", "1", "agent-1", impersonation=Impersonation("alice"))
     stand.allowed = {("alice", "apps/deployments@shop")}
-    fleet.publish(fleet.far, "1", "web")
+    uid = fleet.run(stand.agent._cluster_uid.read())
+    fleet.publish(fleet.far, "1", "web", uid=uid)
 
     async def access_of(name: str) -> Access:
         return access
@@ -321,11 +328,11 @@ def test_changes_at_another_kas(fleet: FleetStand) -> None:
     fleet.publish(fleet.far, "11", "a")
     near, far = fleet.near.server._queries, fleet.far.server._queries
 
-    async def run() -> dict[str, str]:
+    async def run() -> QueryResult:
         answer = await fleet.near.server._reader.rows_of_all(
             RowQuery(view="workloads"), ["11"]
         )
-        return {one.name: one.columns for one in answer.rows}
+        return QueryResult({one.name: one.columns for one in answer.rows}, 1)
 
     listener = Listener()
     agents, views = frozenset(["agent-11"]), frozenset(["workloads"])
@@ -347,8 +354,8 @@ def test_a_kas_that_joins_later(fleet: FleetStand) -> None:
     fleet.near.pair.peers.unreachable.add(FAR)
     fleet.publish(fleet.far, "11", "a")
 
-    async def run() -> dict[str, str]:
-        return {}
+    async def run() -> QueryResult:
+        return QueryResult({}, 0)
 
     near, far = fleet.near.server._queries, fleet.far.server._queries
     agents, views = frozenset(["agent-11"]), frozenset(["workloads"])

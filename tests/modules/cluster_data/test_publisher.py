@@ -56,9 +56,11 @@ class PublisherStand:
         self.clock = Clock()
         self.calls: list[PlayedCall] = []
         self.table = Table("workloads")
+        self.is_complete = True
         self.publisher = TablePublisher(
             cast(Any, self),
             {"workloads": self.table},
+            lambda view: self.is_complete,
             b"epoch",
             "uid",
             {},

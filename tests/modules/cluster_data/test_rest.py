@@ -28,8 +28,12 @@ class ReviewingCluster(FakeCluster):
     """A cluster that answers access reviews."""
 
     review: Any = None
+    #: The path of a list that the API server cannot read.
+    broken = ""
 
     def take(self, request: FakeRequest) -> Any:
+        if self.broken and request.path.startswith(self.broken):
+            return 500, b"{}"
         if request.path.endswith("/selfsubjectaccessreviews"):
             spec = json.loads(request.body)["spec"]
             try:
@@ -145,6 +149,7 @@ def test_rights_while_the_cluster_is_away(
     assert found["items"] == []
     assert found["clusters"]["incomplete"]
     monkeypatch.setitem(rights_module._AGES, Status.UNAVAILABLE, 10.0)
+    rest.clock.advance(rights_module.FAILURE_SECONDS)
     assert rest.names(DEPLOYMENTS) == set()
 
 
@@ -229,8 +234,8 @@ def test_filters_do_not_decide_what_is_reviewed(rest: RestStand) -> None:
         rest.clock.advance(rights_module.DENIED_SECONDS)
         before = rest.reviews
         assert rest.names(DEPLOYMENTS + query, "bob") == set()
-        # For the whole cluster, and for the two namespaces with Deployments.
-        assert rest.reviews - before == 3
+        # The same list for each query, all Deployments, and those of two namespaces.
+        assert rest.reviews - before == 4
     rest.cluster.refuses = True
     rest.cluster.cut()
     rest.clock.advance(rights_module.DENIED_SECONDS)
@@ -280,5 +285,7 @@ def test_secrets_of_a_read_only_user(rest: RestStand) -> None:
     scope = ListScope("1", "", "secrets", "shop")
     before = rest.reviews
     rights = rest.server._rights
-    assert not rest.pair.run(rights.permitted(access, [scope])).scopes
-    assert rest.reviews == before
+    uid = rest.pair.run(rest.agent._cluster_uid.read())
+    assert not rest.pair.run(rights.permitted(access, [scope], uid, True)).scopes
+    # The list that is reviewed for each query.
+    assert rest.reviews == before + 1

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+
+from twisted.internet.interfaces import IReactorTime
 
 from modules.cluster_data.server.sources.row_source import StoredClusters
 from modules.cluster_data.server.store.queries import (
@@ -19,21 +22,38 @@ from modules.cluster_data.server.store.queries import (
     find_summaries,
     has_view,
 )
-from modules.cluster_data.server.store.row_store import RowStore
+from modules.cluster_data.server.store.row_store import READERS, RowStore
+from tunnel.errors import CallError, Status
+from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
 
 __all__ = ["OwnRows"]
+
+#: Maximum number of queries of one reader that wait, and the seconds that each waits:
+#: a reader has 20 live queries at most.
+MAX_WAITING, WAIT_SECONDS = 30, 10.0
 
 
 class OwnRows:
     """
     A `RowSource`: the rows that agents have sent to this kas.
 
+    Queries of rows take turns by reader, because one of them may take seconds.
+
     :param now: returns the time in seconds since 1970.
     """
 
-    def __init__(self, store: RowStore, now: Callable[[], float]) -> None:
+    def __init__(
+        self, store: RowStore, clock: IReactorTime, now: Callable[[], float]
+    ) -> None:
         self._store = store
         self._now = now
+        self._turns: PeerTurns[str] = PeerTurns(
+            clock,
+            of_peer=1,
+            of_all=READERS - 1,
+            most_waiting=MAX_WAITING,
+            seconds=WAIT_SECONDS,
+        )
 
     async def clusters(
         self, names: Sequence[str], silent_for: float = 0.0
@@ -50,13 +70,27 @@ class OwnRows:
 
     async def scopes(self, query: RowQuery) -> Collection[ListScope]:
         """See `RowSource`."""
-        return await self._store.read(partial(find_scopes, query=query))
+        async with self._turn(query):
+            return await self._store.read(partial(find_scopes, query=query))
 
     async def rows(
         self, query: RowQuery, scopes: Collection[ListScope] | None
     ) -> tuple[Sequence[FoundRow], str]:
         """See `RowSource`."""
-        return await self._store.read(partial(find_rows, query=query, scopes=scopes))
+        async with self._turn(query):
+            return await self._store.read(
+                partial(find_rows, query=query, scopes=scopes)
+            )
+
+    @asynccontextmanager
+    async def _turn(self, query: RowQuery) -> AsyncIterator[None]:
+        async with AsyncExitStack() as held:
+            try:
+                await held.enter_async_context(self._turns.turn(query.reader))
+            except TooManyTurns as error:
+                text = f"too many queries of live data: {error}"
+                raise CallError(Status.RESOURCE_EXHAUSTED, text) from None
+            yield
 
     async def has_view(self, view: str) -> bool:
         """See `RowSource`."""

@@ -54,6 +54,7 @@ def query_message(query: RowQuery) -> peers_pb2.StoredQuery:
         image=query.image,
         limit=query.limit,
         page=query.page,
+        reader=query.reader,
     )
 
 
@@ -74,4 +75,5 @@ def read_query(message: peers_pb2.StoredQuery) -> RowQuery:
         image=message.image,
         limit=message.limit,
         page=message.page,
+        reader=message.reader,
     )

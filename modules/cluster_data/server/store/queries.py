@@ -115,6 +115,7 @@ class RowQuery:
     :ivar kind: a kind, a plural or a short name, with or without ``.group``.
     :ivar image: text that an image contains.
     :ivar page: position of the page, from `FoundPage.next_page`.
+    :ivar reader: identifies the reader, for a fair share of the store's time.
     :raises CallError: INVALID_ARGUMENT for an unknown view or an invalid selector.
     """
 
@@ -128,6 +129,7 @@ class RowQuery:
     image: str = ""
     limit: int = DEFAULT_LIMIT
     page: str = ""
+    reader: str = ""
 
     def __attrs_post_init__(self) -> None:
         if not self.view and not self.kind:
@@ -137,10 +139,10 @@ class RowQuery:
             raise CallError(Status.INVALID_ARGUMENT, text)
         if self.page:
             _position(self.page)
-        self.where()
+        self.filters(by_term=True)
 
-    def where(self) -> tuple[str, list[Any]]:
-        """Return the condition of SQLite, and its parameters."""
+    def scope(self) -> tuple[str, list[Any]]:
+        """Return the condition for the lists of the query, and its parameters."""
         terms = ["staged = 0", "view IN (SELECT value FROM json_each(?))"]
         values: list[Any] = [json.dumps([self.view] if self.view else VIEWS_OF_KINDS)]
         if self.agents is not None:
@@ -160,18 +162,35 @@ class RowQuery:
         if self.namespace:
             terms.append("namespace = ?")
             values.append(self.namespace)
+        return " AND ".join(terms), values
+
+    def filters(self, by_term: bool) -> tuple[str, list[Any]]:
+        """
+        Return the condition for single rows, and its parameters.
+
+        :param by_term: find the rows by their terms, of all clusters; otherwise examine
+            each row, so that the time depends on these rows alone.
+        """
+        terms = ["1"]
+        values: list[Any] = []
         if self.name:
-            terms.append("id IN (SELECT id FROM terms WHERE term = ?)")
-            values.append(name_term(self.name))
-        if self.image:
+            terms.append(_NAME_BY_TERM if by_term else "name = ?")
+            values.append(name_term(self.name) if by_term else self.name)
+        if self.image and by_term:
             first, end = image_range()
             terms.append(
                 "id IN (SELECT id FROM terms WHERE term >= ? AND term < ?"
                 " AND instr(substr(term, ?), ?))"
             )
             values += [first, end, len(first) + 1, self.image]
+        elif self.image:
+            terms.append(
+                "EXISTS (SELECT 1 FROM json_each(columns, '$.images')"
+                " WHERE instr(value, ?))"
+            )
+            values.append(self.image)
         try:
-            for term, more in label_conditions(self.label_selector):
+            for term, more in label_conditions(self.label_selector, by_term):
                 terms.append(term)
                 values += more
         except ValueError as error:
@@ -179,13 +198,18 @@ class RowQuery:
         return " AND ".join(terms), values
 
 
+#: Condition for rows with a name.
+_NAME_BY_TERM = "id IN (SELECT id FROM terms WHERE term = ?)"
+
+
 def find_scopes(database: sqlite3.Connection, query: RowQuery) -> set[ListScope]:
     """Return the scopes of all rows that a query finds, on all pages."""
-    where, values = query.where()
+    where, values = query.scope()
+    more, others = query.filters(by_term=True)
     found = database.execute(
         f"SELECT DISTINCT agent_id, api_group, resource, namespace FROM rows"
-        f" WHERE {where}",
-        values,
+        f" WHERE {where} AND {more}",
+        [*values, *others],
     )
     return {ListScope(*one) for one in found}
 
@@ -200,23 +224,33 @@ def find_rows(
 
     :param scopes: the scopes whose rows the reader may see; None for all.
     """
-    where, values = query.where()
-    if query.page:
-        where += f" AND ({_ORDER}) > (?, ?, ?, ?, ?, ?)"
-        values += _position(query.page)
+    if scopes is not None and not scopes:
+        return [], ""
+    where, values = query.scope()
+    first, source = "", "rows"
     if scopes is not None:
-        where += (
-            " AND json_array(agent_id, api_group, resource, namespace)"
-            " IN (SELECT value FROM json_each(?))"
-        )
+        # The time of the query must not depend on rows that the reader may not see.
         texts = [
             json.dumps(one, separators=(",", ":"), ensure_ascii=False) for one in scopes
         ]
+        first = (
+            f"WITH permitted AS MATERIALIZED (SELECT id FROM rows WHERE {where}"
+            " AND json_array(agent_id, api_group, resource, namespace)"
+            " IN (SELECT value FROM json_each(?))) "
+        )
         values.append(json.dumps(texts))
+        source = "permitted JOIN rows USING (id)"
+        where = "1"
+    more, others = query.filters(by_term=scopes is None)
+    where += f" AND {more}"
+    values += others
+    if query.page:
+        where += f" AND ({_ORDER}) > (?, ?, ?, ?, ?, ?)"
+        values += _position(query.page)
     limit = min(query.limit or DEFAULT_LIMIT, MAX_LIMIT)
     found = database.execute(
-        f"SELECT {_COLUMNS} FROM rows JOIN clusters USING (agent_id) WHERE {where}"
-        f" ORDER BY {_ORDER} LIMIT ?",
+        f"{first}SELECT {_COLUMNS} FROM {source} JOIN clusters USING (agent_id)"
+        f" WHERE {where} ORDER BY {_ORDER} LIMIT ?",
         [*values, limit + 1],
     ).fetchall()
     rows = [FoundRow(*one) for one in found[:limit]]
