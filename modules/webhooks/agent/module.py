@@ -154,7 +154,7 @@ class WebhooksAgent:
             self._slots.release()
         self._metrics.count(report.status)
         self._log.info(
-            "posted {commit} of {ref} to {target}: {result}",
+            "attempt to notify {target} of {commit} ({ref}): {result}",
             commit=delivery.after,
             ref=delivery.full_ref,
             target=target.name,

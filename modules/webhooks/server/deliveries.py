@@ -77,7 +77,7 @@ MAX_BODY, MAX_ERROR = 4096, 300
 
 #: Maximum seconds until kas looks at the schedule again: the clock of the machine may
 #: have been set.
-LOOK_AGAIN = 600.0
+LOOK_AGAIN = 3600.0
 
 #: Seconds after which a connection of the agent renews a value in the store, far more
 #: often than values expire.
@@ -95,6 +95,8 @@ class _Entry:
     """
     One ref of one target.
 
+    :ivar is_current: whether kas has tried to read the ref since the stream began, so
+        that the delivery is not an obsolete one.
     :ivar attempt: id of the delivery that agentk attempts now; empty if none.
     """
 
@@ -105,6 +107,7 @@ class _Entry:
     followed: FollowedRef | None = None
     repository: str = ""
     repository_url: str = ""
+    is_current: bool = False
     attempt: str = ""
     late: IDelayedCall | None = None
 
@@ -239,13 +242,19 @@ class AgentDeliveries:
             return
         while True:
             try:
-                commit = await followed.next(entry.state.after)
+                # At first and after a problem, get the commit even if kas knows it.
+                is_known = entry.is_current and not entry.state.problem
+                known = entry.state.after if is_known else ""
+                commit = await followed.next(known)
             except Stopping:
                 self.end()
                 return
             except CallError as error:
+                # The cluster may reach the repository although kas does not.
+                entry.is_current = True
                 await self._complain(entry, error.message)
                 continue
+            entry.is_current = True
             await self._noticed(entry, commit, followed.whole)
 
     def _find(self, entry: _Entry) -> FollowedRef:
@@ -296,6 +305,7 @@ class AgentDeliveries:
     async def _complain(self, entry: _Entry, problem: str) -> None:
         problem = clean(problem, MAX_ERROR)
         if entry.state.problem == problem:
+            self._wake()
             return
         self._log.warn(
             "cannot notify {target} of agent {agent_name} of pushes: {problem}",
@@ -343,7 +353,7 @@ class AgentDeliveries:
         due = self._now() + LOOK_AGAIN
         for entry in self._entries.values():
             name, state = entry.target.name, entry.state
-            if state.state != wire.PENDING or name in busy or entry.followed is None:
+            if state.state != wire.PENDING or name in busy or not entry.is_current:
                 continue
             at = max(_seconds(state.next_attempt), self._slow.get(name, 0.0))
             if at < due:

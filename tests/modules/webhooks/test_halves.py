@@ -94,7 +94,7 @@ def test_schedule(world: WebhookPair) -> None:
     (state,) = world.listed()
     assert (state.state, state.attempts) == (wire.FAILED, 10)
     assert state.last_body == b"x" * 4096
-    world.passes(10 * 86_400)
+    world.passes(2 * 86_400)
     assert len(world.receiver.requests) == 10
     fields = [one.fields for one in world.receiver.requests]
     assert len({one["webhook-id"][0] for one in fields}) == 1
@@ -163,6 +163,36 @@ def test_restarts(world: WebhookPair) -> None:
     world.restart({})
     world.passes(1000)
     assert len(world.receiver.requests) == 3
+
+
+def test_pushes_during_a_restart(world: WebhookPair) -> None:
+    """The commit in the store is obsolete by then, and is not announced."""
+    world.receiver.status = 500
+    world.push("2")
+    world.follow_no_longer()
+    world.passes(10_000)
+    last = world.commit("3")
+    world.receiver.status = 200
+    world.receiver.requests.clear()
+    world.restart({})
+    world.passes(1)
+    assert world.announced() == [last]
+
+
+def test_a_repository_that_cannot_be_read(world: WebhookPair) -> None:
+    """The cluster may reach it, so a delivery does not wait for it."""
+    world.receiver.status = 500
+    commit = world.push("2")
+    world.repository.down = CallError(Status.UNAVAILABLE, "the Git server is down")
+    world.receiver.status = 200
+    world.restart({})
+    world.passes(10)
+    assert world.announced() == [commit, commit]
+    (state,) = world.listed()
+    assert (state.state, "is down" in state.problem) == (wire.DELIVERED, True)
+    world.repository.down = None
+    world.passes(100)
+    assert world.listed()[0].problem == ""
 
 
 def test_a_stream_that_ends_during_an_attempt(world: WebhookPair) -> None:
