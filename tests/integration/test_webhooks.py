@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import eventually
 from tests.integration.stack import Agentk, Kas
+from tests.tunnel.transport.certificates import authority
 from tools.git_repository import GitRepository, git
 
 FILE = ".gitlab/agents/main/config.yaml"
@@ -36,10 +38,13 @@ class Receiver:
     A server at the ClusterIP of a Service, because no kube-proxy runs here.
 
     :ivar status: of its responses.
+    :ivar tls: None for a server without TLS.
     """
 
     namespace: str
+    name: str
     address: str
+    tls: ssl.SSLContext | None = None
     status: int = 200
     requests: list[tuple[str, dict[str, str], bytes]] = attrs.Factory(list)
 
@@ -62,6 +67,8 @@ class Receiver:
                 pass
 
         server = ThreadingHTTPServer((self.address, PORT), Handler)
+        if self.tls is not None:
+            server.socket = self.tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -89,21 +96,34 @@ def address_of_this_machine(address: str) -> Iterator[None]:
         subprocess.run(["ip", "address", "delete", *words], check=True)
 
 
-@pytest.fixture
-def receiver(control_plane: ControlPlane, shared_namespace: str) -> Iterator[Receiver]:
+@pytest.fixture(params=["http", "https"])
+def receiver(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    control_plane: ControlPlane,
+    shared_namespace: str,
+) -> Iterator[Receiver]:
     """A Service, its server, and a Secret, in another namespace than agentk's."""
-    path = f"/api/v1/namespaces/{shared_namespace}"
+    path, name = f"/api/v1/namespaces/{shared_namespace}", f"hooks-{request.param}"
     service = {
-        "metadata": {"name": "hooks"},
+        "metadata": {"name": name},
         "spec": {"selector": {"app": "hooks"}, "ports": [{"port": PORT}]},
     }
     made = control_plane.call("POST", f"{path}/services", service)
+    data = {"token": SECRET, "ca.crt": authority().pem.encode()}
     secret = {
-        "metadata": {"name": "hooks", "annotations": {"txkas/webhook-keys": "token"}},
-        "data": {"token": base64.b64encode(SECRET).decode()},
+        "metadata": {
+            "name": name,
+            "annotations": {"txkas/webhook-keys": "token,ca.crt"},
+        },
+        "data": {key: base64.b64encode(one).decode() for key, one in data.items()},
     }
     control_plane.call("POST", f"{path}/secrets", secret)
-    receiver = Receiver(shared_namespace, made["spec"]["clusterIP"])
+    receiver = Receiver(shared_namespace, name, made["spec"]["clusterIP"])
+    if request.param == "https":
+        identity = authority().issue(f"{name}.{shared_namespace}.svc")
+        receiver.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        receiver.tls.load_cert_chain(*identity.write(tmp_path, "receiver"))
     with address_of_this_machine(receiver.address):
         yield receiver
 
@@ -127,12 +147,14 @@ def test_a_push(
     )
     target = {
         "name": "hooks",
-        "service": f"{receiver.namespace}/hooks:{PORT}",
+        "service": f"{receiver.namespace}/{receiver.name}:{PORT}",
         "path": "/api/webhook",
         "format": "github",
-        "secret": f"{receiver.namespace}/hooks/token",
+        "secret": f"{receiver.namespace}/{receiver.name}/token",
         "repository_url": URL,
     }
+    if receiver.tls is not None:
+        target["ca_certificate"] = f"{receiver.namespace}/{receiver.name}/ca.crt"
     first = origin.commit({FILE: yaml.safe_dump({"webhooks": {"targets": [target]}})})
     options = tmp_path / "agentk.yaml"
     options.write_text("modules: {webhooks: {}}\n")
@@ -175,7 +197,7 @@ def test_a_push(
             eventually(lambda: receiver.commits() == [second])
             ((path, fields, body),) = receiver.requests
             assert path == "/api/webhook"
-            assert fields["host"] == f"hooks.{receiver.namespace}.svc:{PORT}"
+            assert fields["host"] == f"{receiver.name}.{receiver.namespace}.svc:{PORT}"
             assert fields["x-github-event"] == "push"
             mac = hmac.new(SECRET, body, hashlib.sha256).hexdigest()
             assert fields["x-hub-signature-256"] == f"sha256={mac}"

@@ -86,6 +86,14 @@ RENEW = 7 * 86_400.0
 #: Section of kas' file, for messages.
 _SECTION = "modules.webhooks.repositories"
 
+#: Results of attempts in the metrics.
+_RESULTS = {
+    wire.DELIVERED: "delivered",
+    wire.PENDING: "retry",
+    wire.FAILED: "failed",
+    wire.DISABLED: "disabled",
+}
+
 #: Parent of a commit that the receiver has not seen before.
 NO_COMMIT = "0" * 40
 
@@ -445,7 +453,7 @@ class AgentDeliveries:
         state.last_body = request.body[:MAX_BODY]
         state.last_error = clean(request.error, MAX_ERROR)
         self._slow[state.target] = max(self._slow.get(state.target, 0), step.slow_until)
-        self._metrics.attempts[wire.State.Name(step.state).lower()] += 1
+        self._metrics.attempts[_RESULTS[step.state]] += 1
         if state.state != wire.PENDING:
             return
         if step.state == wire.DISABLED:

@@ -28,6 +28,7 @@ _SERVICE = re.compile(rf"({_LABEL})/({_LABEL}):([1-9][0-9]{{0,4}})")
 _SECRET = re.compile(rf"({_LABEL})/({_LABEL}(?:\.{_LABEL})*)/([-._A-Za-z0-9]{{1,253}})")
 _NAME = re.compile(r"[A-Za-z0-9][-\w.]{0,62}", re.ASCII)
 _PATH = re.compile(r"/[!-~]*")
+_URL = re.compile(r"[!-~]+")
 
 #: Prefixes of the full names of refs that a target may follow.
 _FULL = ("refs/heads/", "refs/tags/")
@@ -118,7 +119,7 @@ def _is_url(instance: object, attribute: object, value: str) -> None:
         wrong = url.scheme not in ("http", "https") or not url.hostname
     except ValueError:
         url, wrong = urlsplit(""), True
-    if wrong or not value.isprintable() or len(value) > MAX_URL:
+    if wrong or _URL.fullmatch(value) is None or len(value) > MAX_URL:
         raise ValueError("write https://git.example.org/group/project")
     if url.username or url.password:
         raise ValueError("it must not contain a user name or password")

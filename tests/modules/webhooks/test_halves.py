@@ -219,6 +219,16 @@ def test_a_receiver_without_response(world: WebhookPair) -> None:
     assert state.last_error == "no response within 30 s"
 
 
+def test_an_api_server_without_response(world: WebhookPair) -> None:
+    """agentk reports that before kas stops waiting."""
+    world.cluster.silent = True
+    world.push("2")
+    world.passes(31)
+    (state,) = world.listed()
+    assert state.attempts == 1
+    assert "API server: no response within 30 s" in state.last_error
+
+
 def test_a_receiver_that_refuses_connections(world: WebhookPair) -> None:
     world.receiver.refuses = True
     world.push("2")
@@ -481,7 +491,7 @@ def test_metrics(world: WebhookPair) -> None:
     kas, agentk = world.server._api.metrics, world.agent._api.metrics
     value = kas.get_sample_value
     assert value("kas_webhooks_pushes_total") == 1
-    assert value("kas_webhooks_attempts_total", {"result": "pending"}) == 1
+    assert value("kas_webhooks_attempts_total", {"result": "retry"}) == 1
     assert value("kas_webhooks_deliveries", {"state": "pending"}) == 1
     found = agentk.get_sample_value("agentk_webhooks_requests_total", {"status": "5xx"})
     assert found == 1
