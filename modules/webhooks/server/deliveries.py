@@ -47,10 +47,11 @@ from tunnel.api import (
     readable_repository,
 )
 from tunnel.errors import CallError, Status, Stopping
+from tunnel.toolkit.peer_slots import PeerSlots
 from tunnel.toolkit.texts import clean
 from tunnel.toolkit.timers import cancel_call
 
-__all__ = ["AgentDeliveries", "check_targets"]
+__all__ = ["AgentDeliveries", "SharedParts", "check_targets"]
 
 #: Maximum number of targets of one agent, and of refs of all its targets, as in the
 #: schema of the agent's configuration.
@@ -94,6 +95,10 @@ _RESULTS = {
     wire.DISABLED: "disabled",
 }
 
+#: Prefixes of refs that agents may name in full.  Other refs, such as the refs of kas'
+#: own copies, may contain unpublished commits.
+_FULL = ("refs/heads/", "refs/tags/")
+
 #: Parent of a commit that the receiver has not seen before.
 NO_COMMIT = "0" * 40
 
@@ -129,7 +134,8 @@ def check_targets(targets: Any) -> None:
     """
     Check the targets that an agentk sent.
 
-    :raises CallError: INVALID_ARGUMENT if they exceed a limit.
+    :raises CallError: INVALID_ARGUMENT if they exceed a limit, or name a ref that
+        agents may not follow.
     """
     refs = sum(len(one.refs) for one in targets)
     if len(targets) > MAX_TARGETS or refs > MAX_REFS:
@@ -142,37 +148,45 @@ def check_targets(targets: Any) -> None:
         texts = (one.name, one.repository, one.repository_url, one.address, *one.refs)
         if any(len(text) > MAX_TEXT or not text.isprintable() for text in texts):
             raise CallError(Status.INVALID_ARGUMENT, "a target has an invalid text")
+        for ref in one.refs:
+            if not ref or (ref.startswith("refs/") and not ref.startswith(_FULL)):
+                text = f"{ref[:MAX_ERROR]!r} is not a branch or tag"
+                raise CallError(Status.INVALID_ARGUMENT, text)
+
+
+@attrs.frozen
+class SharedParts:
+    """
+    The parts of kas that the deliveries of all agents share.
+
+    :ivar slots: slots for the first reads of refs, by agent.
+    :ivar now: returns the time in seconds since 1970.
+    """
+
+    api: IServerModuleApi
+    repositories: Mapping[str, RepositorySettings]
+    refs: FollowedRefs
+    slots: PeerSlots[str]
+    stored: StoredDeliveries
+    metrics: WebhookMetrics
+    now: Callable[[], float]
 
 
 class AgentDeliveries:
-    """
-    Deliveries to the targets of one agent, and their results.
-
-    :param now: returns the time in seconds since 1970.
-    """
+    """Deliveries to the targets of one agent, and their results."""
 
     _log = Logger()
 
     def __init__(
-        self,
-        api: IServerModuleApi,
-        agent: ConnectedAgent,
-        targets: Any,
-        repositories: Mapping[str, RepositorySettings],
-        refs: FollowedRefs,
-        stored: StoredDeliveries,
-        metrics: WebhookMetrics,
-        now: Callable[[], float],
+        self, shared: SharedParts, agent: ConnectedAgent, targets: Any
     ) -> None:
         self.agent = agent
-        self._api = api
-        self._clock: IReactorTime = api.clock
+        self._shared = shared
+        self._stored = shared.stored
+        self._metrics = shared.metrics
+        self._now = shared.now
+        self._clock: IReactorTime = shared.api.clock
         self._targets = targets
-        self._repositories = repositories
-        self._refs = refs
-        self._stored = stored
-        self._metrics = metrics
-        self._now = now
         self._entries: dict[str, _Entry] = {}
         #: Time until which a target gets no request, by target.
         self._slow: dict[str, float] = {}
@@ -219,7 +233,7 @@ class AgentDeliveries:
         if state.fingerprint != target.fingerprint and state.state == wire.DISABLED:
             _begin_again(state, now)
         state.agent_id, state.agent_name = self.agent.agent_id, self.agent.agent_name
-        state.project = project_of(self._api, self.agent) or ""
+        state.project = project_of(self._shared.api, self.agent) or ""
         state.target, state.ref = target.name, entry.ref
         state.address, state.fingerprint = target.address, target.fingerprint
         state.state = state.state or wire.WAITING
@@ -250,10 +264,12 @@ class AgentDeliveries:
             return
         while True:
             try:
-                # At first and after a problem, get the commit even if kas knows it.
-                is_known = entry.is_current and not entry.state.problem
-                known = entry.state.after if is_known else ""
-                commit = await followed.next(known)
+                if entry.is_current and not entry.state.problem:
+                    commit = await followed.next(entry.state.after)
+                else:
+                    # Get the commit even if kas knows it.
+                    async with self._shared.slots.slot(self.agent.agent_id):
+                        commit = await followed.next("")
             except Stopping:
                 self.end()
                 return
@@ -274,7 +290,11 @@ class AgentDeliveries:
         """
         target = entry.target
         name, address, _ = readable_repository(
-            self._api, self._repositories, self.agent, target.repository, _SECTION
+            self._shared.api,
+            self._shared.repositories,
+            self.agent,
+            target.repository,
+            _SECTION,
         )
         url = address.url if isinstance(address, GitAddress) else ""
         entry.repository = name
@@ -288,7 +308,7 @@ class AgentDeliveries:
         ref = entry.ref
         if ref != "HEAD" and not ref.startswith("refs/"):
             ref = f"refs/heads/{ref}"
-        return self._refs.get(name, address, ref)
+        return self._shared.refs.get(name, address, ref)
 
     async def _noticed(self, entry: _Entry, commit: str, ref: str) -> None:
         """Record the newest commit of a ref, which supersedes an earlier delivery."""

@@ -15,7 +15,11 @@ from twisted.logger import Logger
 from zope.interface import implementer, provider
 
 from modules.webhooks.server.config import WebhooksSettings
-from modules.webhooks.server.deliveries import AgentDeliveries, check_targets
+from modules.webhooks.server.deliveries import (
+    AgentDeliveries,
+    SharedParts,
+    check_targets,
+)
 from modules.webhooks.server.metrics import WebhookMetrics
 from modules.webhooks.server.operators import CONTROL, WebhookOperators
 from modules.webhooks.server.stored import StoredDeliveries
@@ -32,10 +36,25 @@ from tunnel.api import (
     StoreEventType,
 )
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.allowance import Allowance
+from tunnel.toolkit.peer_slots import PeerSlots
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["WEBHOOKS", "WebhooksServer"]
 
 WEBHOOKS = wire.DESCRIPTOR.services_by_name["Webhooks"]
+
+#: Maximum number of streams of one agent in a period, and the seconds of that period:
+#: each stream reads and writes up to a hundred values.  agentk begins one after each
+#: change of its targets, and otherwise with backoff.
+STREAMS_OF_ONE, STREAMS_SECONDS = 30, 60.0
+
+#: Maximum number of agents whose streams kas counts; it forgets the oldest entry first.
+MAX_AGENTS = 10_000
+
+#: Maximum number of refs of one agent that kas reads for the first time at the same
+#: time, half of all readers of kas, so that other agents do not wait.
+READINGS = 4
 
 #: Seconds before another attempt to watch the store after a failure.
 WATCH_AGAIN = 5.0
@@ -58,14 +77,24 @@ class WebhooksServer:
         self._api = api
         self._settings: WebhooksSettings = api.configuration
         self.now = time.time
-        random = SystemRandom().random
+        self._random = SystemRandom().random
         self._refs = FollowedRefs(
-            api.git, self._settings.poll_period, api.clock, random
+            api.git, self._settings.poll_period, api.clock, lambda: self._random()
         )
         self._stored = StoredDeliveries(api.stores.open("deliveries"))
         #: The deliveries of each agent that is connected to this kas.
         self._agents: dict[str, AgentDeliveries] = {}
+        self._allowances: Recent[str, Allowance] = Recent(MAX_AGENTS)
         self._metrics = WebhookMetrics(self._states)
+        self._shared = SharedParts(
+            api,
+            self._settings.repositories,
+            self._refs,
+            PeerSlots(READINGS),
+            self._stored,
+            self._metrics,
+            lambda: self.now(),
+        )
         self._counting = False
         self._watching: Deferred[Any] | None = None
         self._draining = False
@@ -101,20 +130,12 @@ class WebhooksServer:
         if self._draining:
             return
         check_targets(request.targets)
+        self._count(agent)
         before = self._agents.get(agent.agent_id)
         if before is not None:
             # Only the leader opens a stream, so the earlier leader is gone.
             before.end()
-        deliveries = AgentDeliveries(
-            self._api,
-            agent,
-            request.targets,
-            self._settings.repositories,
-            self._refs,
-            self._stored,
-            self._metrics,
-            lambda: self.now(),
-        )
+        deliveries = AgentDeliveries(self._shared, agent, request.targets)
         self._agents[agent.agent_id] = deliveries
         try:
             await deliveries.start()
@@ -124,6 +145,22 @@ class WebhooksServer:
             deliveries.stop()
             if self._agents.get(agent.agent_id) is deliveries:
                 del self._agents[agent.agent_id]
+
+    def _count(self, agent: ConnectedAgent) -> None:
+        """
+        Count a stream of an agent.
+
+        :raises CallError: RESOURCE_EXHAUSTED if the agent has begun too many.
+        """
+        allowance = self._allowances.get(agent.agent_id)
+        if allowance is None:
+            allowance = Allowance(STREAMS_OF_ONE, STREAMS_SECONDS)
+            self._allowances[agent.agent_id] = allowance
+        now = self._api.clock.seconds()
+        if allowance.wait(now):
+            text = f"at most {STREAMS_OF_ONE} streams in {STREAMS_SECONDS:g} s"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        allowance.take(now)
 
     async def report_attempt(
         self, request: wire.ReportAttemptRequest, call: Any

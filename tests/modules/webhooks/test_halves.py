@@ -7,11 +7,13 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
 
 from modules.webhooks.server import deliveries
 from modules.webhooks.server.deliveries import NO_COMMIT, REPORT_SECONDS
+from modules.webhooks.server.module import STREAMS_OF_ONE, STREAMS_SECONDS
 from modules.webhooks.server.schedule import PAUSES, SLOW_PAUSE
 from modules.webhooks.wire import webhooks_pb2 as wire
 from tests.modules.webhooks.pair import ADDRESS, SECRET, WebhookPair, secret, service
@@ -462,6 +464,8 @@ def test_limits(world: WebhookPair, monkeypatch: pytest.MonkeyPatch) -> None:
         [one, one],
         [wire.Target(name="a\n", refs=["HEAD"])],
         [wire.Target(name="a", refs=["x" * 5000])],
+        [wire.Target(name="a", refs=[""])],
+        [wire.Target(name="a", refs=["refs/keep-around/1"])],
     ):
         with pytest.raises(CallError) as caught:
             deliveries.check_targets(targets)
@@ -469,6 +473,46 @@ def test_limits(world: WebhookPair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliveries, "MAX_CHANGED", 0)
     world.push("2")
     assert world.bodies[0]["data"]["changed"] is None
+
+
+def test_many_streams(world: WebhookPair) -> None:
+    """An agentk that begins one after the other is refused for a while."""
+    client = world.agent._api.calls.client(wire.DESCRIPTOR.services_by_name["Webhooks"])
+    world.follow_no_longer()
+
+    async def begin() -> None:
+        async for _ in client.stream("GetDeliveries", wire.GetDeliveriesRequest()):
+            pass
+
+    failures: list[Any] = []
+    for _ in range(STREAMS_OF_ONE):
+        Deferred.fromCoroutine(begin()).addErrback(failures.append)
+        world.pair.settle()
+    (failure,) = failures
+    assert failure.value.status is Status.RESOURCE_EXHAUSTED
+    world.lead()
+    world.passes(STREAMS_SECONDS + 70)
+    commit = world.push("2")
+    assert world.announced() == [commit]
+
+
+def test_an_operator_at_another_kas(
+    world: WebhookPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state that changed behind the back of kas is read again."""
+    changed: list[str] = []
+
+    async def unheard(self: object, key: str, version: int) -> None:
+        changed.append(key)
+
+    monkeypatch.setattr(deliveries.AgentDeliveries, "reread", unheard)
+    world.resend()
+    assert changed
+    assert world.receiver.requests == []
+    commit = world.push("2")
+    assert world.announced()[-1] == commit
+    assert world.listed()[0].state == wire.DELIVERED
+    assert world.bodies[-1]["data"]["before"] == world.first
 
 
 def test_results_that_kas_does_not_wait_for(world: WebhookPair) -> None:
