@@ -12,6 +12,7 @@ from socket import gethostname
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
@@ -24,7 +25,7 @@ from agentk.config import (
 from agentk.dialer import Dialer
 from agentk.extra_tunnels import ExtraTunnels
 from agentk.health import make_site
-from agentk.kubernetes.cluster import ClusterAccess
+from agentk.kubernetes.cluster import CONNECT_TIMEOUT, ClusterAccess
 from agentk.kubernetes.kubeconfig import IN_CLUSTER
 from agentk.kubernetes.reachability import ClusterReachability
 from agentk.kubernetes.version import ClusterVersion
@@ -154,7 +155,11 @@ class AgentkService(ProgramService):
             not configuration.kubernetes.allow_own_namespace,
         )
         kubernetes = KubernetesClients(
-            cluster, self._upstream, reactor, own_namespace=self.own_namespace
+            cluster,
+            self._upstream,
+            reactor,
+            own_namespace=self.own_namespace,
+            reach=partial(HostnameEndpoint, reactor, timeout=CONNECT_TIMEOUT),
         )
         self._election = LeaderElection(
             kubernetes.as_agentk(),

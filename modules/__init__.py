@@ -10,6 +10,7 @@ modules.
     gitops/                 applies objects from Git to the cluster
     kubernetes_api/         the Kubernetes API of a cluster, for kubectl
     notifications/          notifications of pushes to repositories
+    webhooks/               posts pushes to Services in clusters
 """
 
 import tunnel  # noqa: F401 - decides whether compiled modules run

@@ -335,6 +335,27 @@ def test_rights_for_live_data() -> None:
     assert "nodes" in role["rules"][0]["resources"]
 
 
+def test_rights_for_webhooks() -> None:
+    """agentk reads Services, and no Secret."""
+
+    def roles(scope: str, modules: dict[str, Any]) -> list[Any]:
+        config = {"kasAddress": "tls://kas.example:8150", "modules": modules}
+        values = {"config": config, "rbac": {"scope": scope}}
+        return [
+            one
+            for one in rendered("agentk", values)
+            if one["kind"] == "ClusterRole"
+            and one["metadata"]["name"].endswith("-webhooks")
+        ]
+
+    assert roles("cluster", {}) == []
+    assert roles("namespaced", {"webhooks": {}}) == []
+    (role,) = roles("cluster", {"webhooks": {}})
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["get"]}
+    ]
+
+
 def test_password_of_redis() -> None:
     documents = rendered(
         "kas",

@@ -26,6 +26,7 @@
     calls.py        calls of services of kas' modules
     gitops.py       commands ``gitops ...``
     live.py         commands that read live data: ``get``, ``problems`` and others
+    webhooks.py     commands ``webhooks ...``
     completion.py   names for completion in the shell
 """
 

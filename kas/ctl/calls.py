@@ -41,6 +41,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _MODULES = (
     (".gitops.", "agent.gitops"),
     (".cluster_data.", "modules.cluster_data"),
+    (".webhooks.", "modules.webhooks"),
 )
 
 # Maximum bytes of a response: enough for a hundred thousand agents.

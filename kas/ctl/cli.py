@@ -29,6 +29,7 @@ _FILES = {
     "status": "status",
     "token": "token",
     "user": "identities",
+    "webhooks": "webhooks",
 }
 
 

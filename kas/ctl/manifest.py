@@ -73,6 +73,9 @@ GITOPS = "gitops"
 
 #: Name of the module for live data, which watches kinds that `ROLE` does not include.
 CLUSTER_DATA = "cluster_data"
+
+#: Name of the module for webhooks, which reads Services.
+WEBHOOKS = "webhooks"
 #: Memory limit of agentk's pod with GitOps: agentk and three renderers of at most 1 GiB
 #: each, which rarely need that much at the same time.  If the pod exceeds its limit,
 #: the kernel may kill it.
@@ -558,6 +561,8 @@ def _turned_on(
         ]
     if CLUSTER_DATA in modules:
         made += _right_to_watch(namespace)
+    if WEBHOOKS in modules:
+        made += _right_to_find_services(namespace)
     return made
 
 
@@ -566,8 +571,6 @@ def _right_to_watch(namespace: str) -> list[dict[str, Any]]:
     Return a role for the objects of live data that `view` does not include, and its
     binding.
     """
-    api = "rbac.authorization.k8s.io"
-    metadata = {"name": f"{namespace}-agentk-cluster-data"}
     verbs = ["get", "list", "watch"]
     rules = [
         {
@@ -582,6 +585,25 @@ def _right_to_watch(namespace: str) -> list[dict[str, Any]]:
         },
         {"apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": verbs},
     ]
+    return _cluster_role(namespace, "cluster-data", rules)
+
+
+def _right_to_find_services(namespace: str) -> list[dict[str, Any]]:
+    """
+    Return a role for the Services that receive webhooks, and its binding.
+
+    The owner of each Secret permits agentk to read it.
+    """
+    rules = [{"apiGroups": [""], "resources": ["services"], "verbs": ["get"]}]
+    return _cluster_role(namespace, "webhooks", rules)
+
+
+def _cluster_role(
+    namespace: str, purpose: str, rules: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return a ClusterRole of agentk, and its binding."""
+    api = "rbac.authorization.k8s.io"
+    metadata = {"name": f"{namespace}-agentk-{purpose}"}
     return [
         {
             "apiVersion": f"{api}/v1",

@@ -17,6 +17,7 @@ complete module.
     capabilities.py   objects that modules of one program offer to each other
     configuration.py  agents' configuration in Git
     git.py            Git repositories
+    followed_refs.py  refs of repositories that a module follows
     gitlab.py         GitLab: projects of agents, and requests to GitLab
     kubernetes.py     the API server next to agentk
     leadership.py     work that only one replica may do
@@ -82,6 +83,7 @@ from tunnel.api.events import (
     TunnelConnected,
     TunnelDisconnected,
 )
+from tunnel.api.followed_refs import FollowedRef, FollowedRefs
 from tunnel.api.git import (
     GitAddress,
     GitalyAddress,
@@ -122,6 +124,7 @@ from tunnel.api.repositories import (
     agents_match,
     is_period,
     project_of,
+    readable_repository,
 )
 from tunnel.api.stores import IStore, IStores, StoredValue, StoreEvent, StoreEventType
 from tunnel.api.streams import (
@@ -176,6 +179,8 @@ __all__ = [
     "ConnectedAgent",
     "CredentialRevoked",
     "Draining",
+    "FollowedRef",
+    "FollowedRefs",
     "GitAddress",
     "GitPushed",
     "GitalyAddress",
@@ -263,5 +268,6 @@ __all__ = [
     "common_columns",
     "is_period",
     "project_of",
+    "readable_repository",
     "shortened",
 ]

@@ -420,6 +420,24 @@ class IKubernetes(Interface):
         :raises CallError: PERMISSION_DENIED if *access* is None.
         """
 
+    def service_endpoint(
+        namespace: str, name: str, port: int, *, ca_certificate: bytes = b""
+    ) -> Awaitable[IStreamClientEndpoint]:
+        """
+        Return an endpoint for one connection to a Service of the cluster.
+
+        Use it for targets in a configuration.  Each call reads the Service with
+        agentk's rights, and the connection goes to its ClusterIP, which only pods of
+        the cluster reach.  The endpoint sends no credential.
+
+        :param port: a TCP port of the Service.
+        :param ca_certificate: PEM certificates of the CAs that sign the server's
+            certificate for ``name.namespace.svc``; empty for plain TCP.
+        :raises CallError: NOT_FOUND if the Service does not exist; FAILED_PRECONDITION
+            if it does not lead to pods (no selector, ExternalName, no ClusterIP, the
+            API server), or if *ca_certificate* is not a certificate.
+        """
+
     def as_service_account(namespace: str, name: str) -> IKubernetesClient:
         """
         Return a client with the rights of a ServiceAccount that agentk may impersonate.

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import attrs
 
 from tunnel.api.agents import ConnectedAgent
-from tunnel.api.git import GitAddress
+from tunnel.api.git import GitAddress, GitalyAddress
 from tunnel.api.modules import IServerModuleApi
 from tunnel.config import ExistingFile, Invalid, field
+from tunnel.errors import CallError, Status
 
-__all__ = ["RepositorySettings", "agents_match", "is_period", "project_of"]
+__all__ = [
+    "RepositorySettings",
+    "agents_match",
+    "is_period",
+    "project_of",
+    "readable_repository",
+]
 
 #: Minimum number of seconds between two checks of a repository; each check is a fetch.
 MIN_PERIOD = 1.0
+
+#: Maximum number of repositories that a message names.
+SHOWN = 5
 
 
 def is_period(instance: object, attribute: object, value: float) -> None:
@@ -126,3 +136,41 @@ class RepositorySettings:
         :param project: path of the agent's project at GitLab, see `project_of`.
         """
         return agents_match(self.agents, agent_name, project)
+
+
+def readable_repository(
+    api: IServerModuleApi,
+    repositories: Mapping[str, RepositorySettings],
+    agent: ConnectedAgent,
+    wanted: str,
+    section: str,
+) -> tuple[str, GitAddress | GitalyAddress, int]:
+    """
+    Return the name, address and GitLab project of a repository that an agent may read.
+
+    :param repositories: the repositories in the module's configuration, by name.
+    :param wanted: the name of a repository, or the path of the agent's own project at
+        GitLab; empty for the first repository that the agent may read.
+    :param section: the key of *repositories* in kas' configuration, for messages.
+    :raises CallError: FAILED_PRECONDITION if the agent may not read the repository.
+    """
+    project = api.gitlab.project(agent.agent_id)
+    own = project_of(api, agent)
+    if project is not None and wanted in ("", own):
+        return project.full_path, project.repository, agent.project_id
+    names = [
+        name for name, one in repositories.items() if one.has(agent.agent_name, own)
+    ]
+    for name in names:
+        if wanted in ("", name):
+            return name, repositories[name].address, 0
+    # Do not reveal whether a repository exists that the agent may not read.
+    which = f"the repository {wanted[:200]!r}" if wanted else "a repository"
+    found = ([] if own is None else [own]) + names
+    more = "" if len(found) <= SHOWN else ", …"
+    readable = f"; it may read: {', '.join(found[:SHOWN])}{more}" if found else ""
+    raise CallError(
+        Status.FAILED_PRECONDITION,
+        f"agent {agent.agent_name} may not read {which}: list it in {section} of kas' "
+        f"configuration file, with this agent in agents{readable}",
+    )

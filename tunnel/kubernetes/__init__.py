@@ -5,6 +5,7 @@ Kubernetes' API, for kas, agentk and modules.
     impersonation.py    the header fields of impersonation
     own_namespace.py    requests that are refused with agentk's own rights
     client.py           requests of an agent half to the API server next to agentk
+    services.py         addresses of Services for requests of modules
     discovery.py        kinds of objects and their paths
     watch.py            a watch that resumes
     health.py           whether an object has reached the state of its specification

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 from twisted.internet.defer import TimeoutError
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from zope.interface import implementer
 
 from tunnel.api import (
@@ -26,7 +27,7 @@ from tunnel.api import (
     KubernetesShape,
     WatchEvent,
 )
-from tunnel.errors import CallError, Status
+from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.http1 import UpstreamError, UpstreamPool
 from tunnel.kubernetes.answers import (
     HOP,
@@ -47,6 +48,7 @@ from tunnel.kubernetes.discovery import (
 from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.own_namespace import OwnNamespaceRefusal
 from tunnel.kubernetes.request_info import escapes_root, why_refused
+from tunnel.kubernetes.services import service_address
 from tunnel.kubernetes.watch import (
     PAGE,
     InitialEvents,
@@ -55,6 +57,8 @@ from tunnel.kubernetes.watch import (
     watch_events,
 )
 from tunnel.toolkit.texts import json_for_yaml
+from tunnel.transport.tls import ALPN_HTTP, client_context
+from tunnel.transport.tlsio import TLSClientEndpoint
 
 __all__ = ["KubernetesClient", "KubernetesClients"]
 
@@ -90,6 +94,8 @@ class KubernetesClients:
     :param jitter: returns a number between 0 and 1, for pauses and for the duration of
         watches.
     :param own_namespace: agentk's own namespace; None if agentk has no namespace.
+    :param reach: returns an endpoint for TCP connections to a host and port of the
+        cluster's network.
     """
 
     def __init__(
@@ -99,7 +105,9 @@ class KubernetesClients:
         clock: IReactorTime,
         jitter: Callable[[], float] = random.random,
         own_namespace: IOwnNamespace | None = None,
+        reach: Callable[[str, int], IStreamClientEndpoint] | None = None,
     ) -> None:
+        self._reach = reach
         self.cluster_as_agentk: Any = cluster
         self.own_namespace: Any = own_namespace
         self.upstream = pool
@@ -140,6 +148,34 @@ class KubernetesClients:
     def as_agentk(self) -> KubernetesClient:
         """Return a client with the permissions of agentk's own account."""
         return KubernetesClient(self, None)
+
+    async def service_endpoint(
+        self, namespace: str, name: str, port: int, *, ca_certificate: bytes = b""
+    ) -> IStreamClientEndpoint:
+        """Return an endpoint for one connection to a Service of the cluster."""
+        if self._reach is None:
+            raise CallError(Status.UNIMPLEMENTED, "no connections to Services here")
+        address = await service_address(
+            self.as_agentk(), namespace, name, port, self.cluster_as_agentk.host
+        )
+        endpoint = self._reach(address, port)
+        if not ca_certificate:
+            return endpoint
+        try:
+            context = client_context(
+                ca_data=ca_certificate,
+                alpn=(ALPN_HTTP,),
+                # The server determines the version of TLS.
+                minimum_version=ssl.TLSVersion.TLSv1_2,
+                system_pool=False,
+            )
+        except ConfigurationError as error:
+            text = f"Service {namespace}/{name}: {error.problems[0]}"
+            raise CallError(Status.FAILED_PRECONDITION, text) from None
+        # Certificates of Services contain this name, as users of the cluster's DNS
+        # write it.
+        host = f"{name}.{namespace}.svc"
+        return TLSClientEndpoint(endpoint, lambda: context, host, self.clock)
 
 
 @implementer(IKubernetesClient)

@@ -8,6 +8,7 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
     calls.py
                 fakes of the attributes of a module's API, by subject as in `tunnel.api`
     cluster.py  `FakeCluster`: a Kubernetes API whose responses a test sets
+    services.py `FakeService`: a server behind a Service of that cluster
     objects.py  `FakeObjects`: the objects of that cluster; requests create, apply and
                 watch them
     store.py    `FakeStore`: the values that modules store
@@ -38,6 +39,7 @@ from tunnel.testing.memory import MemoryTransport, Pipe
 from tunnel.testing.objects import FakeObjects
 from tunnel.testing.pair import ModulePair
 from tunnel.testing.repositories import FakeRepositories, FakeRepository
+from tunnel.testing.services import FakeService
 from tunnel.testing.spans import FakeSpan, FakeTracer
 from tunnel.testing.store import FakeStore
 from tunnel.testing.web import FakeWebSocket
@@ -50,6 +52,7 @@ __all__ = [
     "FakeRepositories",
     "FakeRepository",
     "FakeRequest",
+    "FakeService",
     "FakeSpan",
     "FakeStore",
     "FakeTracer",

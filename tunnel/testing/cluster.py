@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -23,6 +24,7 @@ from zope.interface import implementer
 
 from tunnel.api import ICluster
 from tunnel.testing.objects import FakeObjects, Refusal, Watcher
+from tunnel.testing.services import FakeService
 
 __all__ = ["FakeCluster", "FakeRequest"]
 
@@ -58,8 +60,10 @@ class FakeCluster:
     :ivar objects: the objects of the cluster.
     :ivar refuses: whether connections are refused, as without an API server.
     :ivar silent: whether requests get no response.
+    :ivar services: the servers behind Services, by ClusterIP and port.
     """
 
+    fields: Mapping[str, str] = {}
     host, port = "kubernetes.test", 6443
     path_prefix = ""
     host_header = b"kubernetes.test:6443"
@@ -70,6 +74,7 @@ class FakeCluster:
         self.refuses = False
         self.silent = False
         self.objects = FakeObjects(clock.seconds)
+        self.services: dict[tuple[str, int], FakeService] = {}
         self._answers: dict[tuple[str, str], tuple[int, bytes]] = {}
         self._open: set[_Connection] = set()
 
@@ -117,7 +122,12 @@ class FakeCluster:
         return self.host
 
     def endpoint(self) -> IStreamClientEndpoint:
-        return _Endpoint(self, self._clock)
+        return _Endpoint(self, self._clock, self._open)
+
+    def reach(self, address: str, port: int) -> IStreamClientEndpoint:
+        """Return an endpoint for the Service with an address."""
+        found = self.services.get((address, port), FakeService(refuses=True))
+        return _Endpoint(found, self._clock, self._open)
 
     def rejected(self) -> None:
         pass
@@ -129,15 +139,16 @@ class FakeCluster:
 @implementer(IStreamClientEndpoint)
 @attrs.frozen
 class _Endpoint:
-    cluster: FakeCluster
+    server: FakeCluster | FakeService
     clock: Clock
+    open: set[_Connection]
 
     def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
-        if self.cluster.refuses:
+        if self.server.refuses:
             return fail(ConnectionRefusedError())
         protocol: Any = factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 6443))
-        connection = _Connection(self.cluster, self.clock, protocol)
-        self.cluster._open.add(connection)
+        connection = _Connection(self.server, self.clock, protocol, self.open)
+        self.open.add(connection)
         protocol.makeConnection(connection)
         return succeed(protocol)
 
@@ -151,38 +162,50 @@ class _Connection:
 
     disconnecting = False
 
-    def __init__(self, cluster: FakeCluster, clock: Clock, client: Any) -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        server: FakeCluster | FakeService,
+        clock: Clock,
+        client: Any,
+        opened: set[_Connection],
+    ) -> None:
+        self._server = server
+        self._opened = opened
         self._clock = clock
         self._client = client
         self._received = b""
         self._lost = False
+        # Only an API server has watchers.
+        self._watchers: set[Watcher] = (
+            server.objects.watchers if isinstance(server, FakeCluster) else set()
+        )
         self._watcher: Watcher | None = None
         self._watching: Any = None
 
     def write(self, data: bytes) -> None:
-        if self._cluster.silent:
+        if self._server.silent:
             return
         self._received += data
         while (request := self._read()) is not None:
-            answer = self._cluster.take(request)
+            answer = self._server.take(request)
             if isinstance(answer, Watcher):
                 self._follow(answer)
             else:
                 status, body = answer
-                self._send(b"%b: %d" % (_head(status, b"Content-Length"), len(body)))
+                head = _head(status, b"Content-Length", self._server.fields)
+                self._send(b"%b: %d" % (head, len(body)))
                 self._send(b"\r\n\r\n" + body)
 
     def _follow(self, watcher: Watcher) -> None:
         self._send(_head(200, b"Transfer-Encoding") + b": chunked\r\n\r\n")
         watcher.begin(lambda line: self._send(b"%x\r\n%b\r\n" % (len(line), line)))
-        self._cluster.objects.watchers.add(watcher)
+        self._watchers.add(watcher)
         self._watcher = watcher
         self._watching = self._clock.callLater(watcher.seconds, self._watched)
 
     def _watched(self) -> None:
         if self._watcher is not None:
-            self._cluster.objects.watchers.discard(self._watcher)
+            self._watchers.discard(self._watcher)
             self._watcher = None
             self._send(b"0\r\n\r\n")
 
@@ -223,9 +246,9 @@ class _Connection:
     def _lose(self) -> None:
         if not self._lost:
             self._lost = True
-            self._cluster._open.discard(self)
+            self._opened.discard(self)
             if self._watcher is not None:
-                self._cluster.objects.watchers.discard(self._watcher)
+                self._watchers.discard(self._watcher)
                 self._watching.cancel()
             self._client.connectionLost(connectionDone)
 
@@ -247,8 +270,12 @@ class _Connection:
     getHost = getPeer
 
 
-def _head(status: int, framing: bytes) -> bytes:
-    return b"HTTP/1.1 %d Fake\r\nContent-Type: application/json\r\n%b" % (
+def _head(
+    status: int, framing: bytes, fields: Mapping[str, str] | None = None
+) -> bytes:
+    more = "".join(f"{name}: {text}\r\n" for name, text in (fields or {}).items())
+    return b"HTTP/1.1 %d Fake\r\nContent-Type: application/json\r\n%b%b" % (
         status,
+        more.encode(),
         framing,
     )

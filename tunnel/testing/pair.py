@@ -158,7 +158,11 @@ class ModulePair:
                 lambda: leadership.leads,
             ),
             kubernetes=KubernetesClients(
-                self.cluster, pool, self.clock, own_namespace=own
+                self.cluster,
+                pool,
+                self.clock,
+                own_namespace=own,
+                reach=lambda host, port: self.cluster.reach(host, port),
             ),
             gitlab=GitLabAccess(end.client(GITLAB_ACCESS), scope.name),
             sections=ModuleSections(scope, self.sections),

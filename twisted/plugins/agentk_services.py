@@ -28,3 +28,15 @@ agent_configuration_agent = AgentModule(
 cluster_data_agent = AgentModule(
     "cluster_data", "modules.cluster_data.agent.module.ClusterDataAgent"
 )
+
+webhooks_agent = AgentModule(
+    "webhooks",
+    "modules.webhooks.agent.module.WebhooksAgent",
+    sections=(
+        GitSection(
+            "webhooks",
+            "modules.webhooks.wire.settings.WebhooksSection",
+            "Services that agentk notifies of pushes to Git",
+        ),
+    ),
+)

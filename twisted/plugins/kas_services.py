@@ -63,3 +63,5 @@ notifications = ServerModule(
     # receives there to all kas that have agents of GitLab.
     default=("api", "gitlab"),
 )
+
+webhooks = ServerModule("webhooks", "modules.webhooks.server.module.WebhooksServer")

@@ -19,7 +19,6 @@ from modules.gitops.server.control_server import CONTROL, Operators
 from modules.gitops.server.files import FoundFiles, SourceRequest, source_files
 from modules.gitops.server.globs import MAX_READ, Glob
 from modules.gitops.server.merge_requests import MergeRequests
-from modules.gitops.server.refs import FollowedRef
 from modules.gitops.server.reported import REPORTS, AgentDrift, Reported
 from modules.gitops.server.turns import PARSING, Turns, Work
 from modules.gitops.server.webhooks import DriftWebhook
@@ -30,6 +29,8 @@ from tunnel.api import (
     AgentMoved,
     ConnectedAgent,
     Draining,
+    FollowedRef,
+    FollowedRefs,
     GitAddress,
     GitalyAddress,
     GitPushed,
@@ -39,6 +40,7 @@ from tunnel.api import (
     IServerModuleApi,
     IServerModuleFactory,
     project_of,
+    readable_repository,
 )
 from tunnel.errors import CallError, Status, Stopping
 from tunnel.toolkit.counts import one_less
@@ -51,9 +53,6 @@ GITOPS = rpc_pb2.DESCRIPTOR.services_by_name["Gitops"]
 
 #: Maximum bytes of a file's content in one message.
 PART = 128 * 1024
-
-#: Maximum number of repositories that a message names.
-SHOWN = 5
 
 #: Maximum number of streams of one agent: one for each source, and a second stream for
 #: a source that is restarted before its last stream has ended.
@@ -81,11 +80,6 @@ MAX_REF = 1000
 #: Maximum characters of a path or commit id that an error repeats.
 MAX_SHOWN = 200
 
-#: Maximum number of remembered refs without a waiting agent: an agent does not wait
-#: while it processes the last response.  Agents choose the names, so the number must be
-#: limited.
-MAX_IDLE = 1000
-
 #: Prefixes of refs that agents may name in full.  Other refs, such as the refs of kas'
 #: own copies, may contain unpublished commits.
 _NAMES = ("refs/heads/", "refs/tags/", "refs/merge-requests/", "refs/pull/")
@@ -109,7 +103,9 @@ class GitopsServer:
         self._api = api
         self._settings: GitopsSettings = api.configuration
         self._random = SystemRandom().random
-        self._refs: dict[tuple[GitAddress | GitalyAddress, str], FollowedRef] = {}
+        self._refs = FollowedRefs(
+            api.git, self._settings.poll_period, api.clock, lambda: self._random()
+        )
         #: Number of streams, by agent.
         self._streams: dict[str, int] = {}
         self._slots: PeerSlots[str] = PeerSlots(READINGS)
@@ -156,8 +152,7 @@ class GitopsServer:
 
     async def stop(self) -> None:
         """Stop reading refs."""
-        for followed in self._refs.values():
-            followed.stop()
+        self._refs.stop()
         self._reported.stop()
         for webhook in self._webhooks:
             webhook.stop()
@@ -174,7 +169,13 @@ class GitopsServer:
         if request.ByteSize() > MAX_REQUEST:
             text = f"a request for a source has at most {MAX_REQUEST} bytes"
             raise CallError(Status.INVALID_ARGUMENT, text)
-        name, address, project_id = self._repository_of(agent, request.project_id)
+        name, address, project_id = readable_repository(
+            self._api,
+            self._settings.repositories,
+            agent,
+            request.project_id,
+            "agent.gitops.repositories",
+        )
         if request.only_repository:
             header = _Response.Header(
                 project_id=project_id, project_path=name, repository=_identity(address)
@@ -200,7 +201,7 @@ class GitopsServer:
                 commit_id=commit,
                 project_id=project_id,
                 project_path=name,
-                ref=self._followed(name, address, _name_of(request.ref)).whole,
+                ref=self._refs.get(name, address, _name_of(request.ref)).whole,
                 repository=_identity(address),
             )
             yield _Response(header=header)
@@ -278,9 +279,9 @@ class GitopsServer:
                 async with self._histories.slot(agent.agent_id):
                     await self._check_history(address, ref, within)
             async with self._slots.slot(agent.agent_id):
-                followed = self._followed(name, address, ref)
+                followed = self._refs.get(name, address, ref)
                 return await self._next(agent, followed, "")
-        followed = self._followed(name, address, ref)
+        followed = self._refs.get(name, address, ref)
         if request.only_commit and not request.commit_id:
             # Return the current commit of the ref instead of a recent result.
             followed.pushed()
@@ -339,52 +340,6 @@ class GitopsServer:
             raise _Moved
         return found
 
-    def _followed(
-        self, name: str, address: GitAddress | GitalyAddress, ref: str
-    ) -> FollowedRef:
-        found = self._refs.pop((address, ref), None)
-        if found is None:
-            idle = [key for key, one in self._refs.items() if not one.followed]
-            for key in idle[: max(0, len(idle) - MAX_IDLE)]:
-                del self._refs[key]
-            found = FollowedRef(
-                name,
-                self._api.git.open(address),
-                ref,
-                self._settings.poll_period,
-                self._api.clock,
-                self._random,
-            )
-        # The most recently used entry comes last.
-        self._refs[address, ref] = found
-        return found
-
-    def _repository_of(
-        self, agent: ConnectedAgent, wanted: str
-    ) -> tuple[str, GitAddress | GitalyAddress, int]:
-        """
-        Return the name, address and GitLab project of a repository that an agent may
-        read.
-
-        :raises CallError: PERMISSION_DENIED or FAILED_PRECONDITION if the agent may not
-            read the repository.
-        """
-        project = self._api.gitlab.project(agent.agent_id)
-        own = project_of(self._api, agent)
-        if project is not None and wanted in ("", own):
-            return project.full_path, project.repository, agent.project_id
-        for name, settings in self._settings.repositories.items():
-            if wanted in ("", name) and settings.has(agent.agent_name, own):
-                return name, settings.address, 0
-        # Do not reveal whether a repository exists that the agent may not read.
-        which = f"the repository {wanted[:200]!r}" if wanted else "a repository"
-        raise CallError(
-            Status.FAILED_PRECONDITION,
-            f"agent {agent.agent_name} may not read {which}: list it in "
-            "agent.gitops.repositories of kas' configuration file, with this agent "
-            f"in agents{self._readable(agent, own)}",
-        )
-
     def _may_read(self, agent: ConnectedAgent, project_id: int, name: str) -> bool:
         """
         Return whether an agent may read a project, or the repository with a name.
@@ -397,30 +352,10 @@ class GitopsServer:
         own = project_of(self._api, agent)
         return settings is not None and settings.has(agent.agent_name, own)
 
-    def _readable(self, agent: ConnectedAgent, own: str | None) -> str:
-        """
-        Return the names of repositories that an agent may read, as the end of an error
-        message.
-        """
-        names = [
-            name
-            for name, settings in self._settings.repositories.items()
-            if settings.has(agent.agent_name, own)
-        ]
-        found = ([] if own is None else [own]) + names
-        if not found:
-            return ""
-        more = "" if len(found) <= SHOWN else ", …"
-        return f"; it may read: {', '.join(found[:SHOWN])}{more}"
-
     def _pushed(self, event: GitPushed) -> None:
-        # A repository may have several names.
         settings = self._settings.repositories.get(event.project)
-        for (address, _), followed in self._refs.items():
-            if followed.name == event.project or (
-                settings and settings.address == address
-            ):
-                followed.announced()
+        address = None if settings is None else settings.address
+        self._refs.announced(event.project, address)
 
     def _moved(self, event: AgentMoved) -> None:
         """
@@ -432,8 +367,7 @@ class GitopsServer:
 
     def _drain(self, event: Draining) -> None:
         self._draining = True
-        for followed in self._refs.values():
-            followed.stop()
+        self._refs.stop()
 
 
 def _name_of(ref: rpc_pb2.Ref) -> str:

@@ -160,6 +160,21 @@ def test_live_data(kasctl: Kasctl) -> None:
     assert subject["name"] == "agentk"
 
 
+def test_webhooks(kasctl: Kasctl) -> None:
+    """agentk may read Services, and no Secret."""
+    done = kasctl.run(*COMMAND, *ADDRESS, "--module", "webhooks")
+    found = {
+        one["kind"]: one
+        for one in yaml.safe_load_all(done.stdout)
+        if one["metadata"]["name"] == "txkas-agentk-webhooks"
+    }
+    assert found["ClusterRole"]["rules"] == [
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["get"]}
+    ]
+    (subject,) = found["ClusterRoleBinding"]["subjects"]
+    assert subject["name"] == "agentk"
+
+
 def test_without_a_private_authority(kasctl: Kasctl) -> None:
     assert "No token was made" in kasctl.fails(*COMMAND, *ADDRESS[:2])
     assert kasctl.store().load().agents == ()

@@ -74,6 +74,16 @@ remote_development:
   dns_zone: example.org
 flux:
   webhook_receiver_url: http://flux
+webhooks:
+  targets:
+    - name: flux
+      service: flux-system/webhook-receiver:80
+      path: /hook/1234
+      format: github
+      secret: flux-system/webhook-token/token
+      repository: apps
+      repository_url: https://git.example.org/group/apps
+      refs: [main]
 """
 
 
@@ -224,7 +234,8 @@ def test_message() -> None:
     document = read(EVERYTHING)
     message = document.message
     fields = {field.name for field, _ in message.ListFields()}
-    assert fields == set(SECTIONS)
+    assert fields == {*SECTIONS, "more"}
+    assert set(message.more) == {"webhooks"}
     assert "user_access" not in message.DESCRIPTOR.fields_by_name
     numbers = {field.name: field.number for field in message.DESCRIPTOR.fields}
     assert numbers == {

@@ -18,12 +18,12 @@ from modules.gitops.agent.apply import backups
 from modules.gitops.agent.module import GitopsAgent
 from modules.gitops.agent.source import threads
 from modules.gitops.server.module import GitopsServer
-from modules.gitops.server.refs import MIN_PAUSE
 from tunnel.api import (
     GitAddress,
     GitPushed,
     RepositorySettings,
 )
+from tunnel.api.followed_refs import MIN_PAUSE
 from tunnel.testing import FakeCluster, ModulePair
 
 URL = "https://git.example.org/apps.git"

@@ -10,7 +10,16 @@ import attrs
 import pytest
 
 from modules.gitops.server.config import MergeRequestSettings, WebhookSettings
-from tunnel.api import AgentProject, GitalyAddress, agents_match, project_of
+from tunnel.api import (
+    AgentProject,
+    GitAddress,
+    GitalyAddress,
+    RepositorySettings,
+    agents_match,
+    project_of,
+    readable_repository,
+)
+from tunnel.errors import CallError, Status
 from tunnel.testing.ends import AGENT
 
 
@@ -80,3 +89,38 @@ def test_projects() -> None:
         full_path="group/clusters", default_branch="main", repository=address
     )
     assert project_of(api, attrs.evolve(AGENT, project_id=5)) == "group/clusters"
+
+
+def test_readable_repositories() -> None:
+    """An agent reads its own project and what names it, and learns of nothing else."""
+    address = GitalyAddress(address="tcp://gitaly:8075", relative_path="a.git")
+    project = AgentProject(
+        full_path="group/clusters", default_branch="main", repository=address
+    )
+    url = "https://git.example.org/{}.git"
+    repositories = {
+        "other": RepositorySettings(url=url.format("other"), agents=("other",)),
+        "apps": RepositorySettings(url=url.format("apps"), agents=("agent-*",)),
+    }
+
+    def find(wanted: str, own: AgentProject | None = None) -> Any:
+        api: Any = SimpleNamespace(gitlab=SimpleNamespace(project=lambda _: own))
+        return readable_repository(
+            api, repositories, AGENT, wanted, "acme.repositories"
+        )
+
+    for wanted in ("", "apps"):
+        assert find(wanted) == ("apps", GitAddress(url=url.format("apps")), 0)
+    for wanted in ("", "group/clusters"):
+        found = find(wanted, project)
+        assert found == ("group/clusters", address, AGENT.project_id)
+    texts = []
+    for wanted in ("other", "none"):
+        with pytest.raises(CallError) as caught:
+            find(wanted)
+        assert caught.value.status is Status.FAILED_PRECONDITION
+        texts.append(caught.value.message.replace(wanted, ""))
+    # Both errors are equal, so an agent cannot find out names.
+    assert texts[0] == texts[1]
+    assert "acme.repositories" in texts[0]
+    assert texts[0].endswith("it may read: apps")

@@ -16,7 +16,6 @@ from modules.gitops.agent.project.status import State
 from modules.gitops.agent.source.commits import LOOK_MOST
 from modules.gitops.agent.source.pause import ASK_FIRST, ASK_MOST
 from modules.gitops.agent.source.threads import TextThreads
-from modules.gitops.server.refs import RETRY_MOST
 from modules.gitops.wire import rpc_pb2
 from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import HalvesTestCase, text
@@ -24,6 +23,7 @@ from tunnel.api import (
     IAgentModule,
     TunnelConnected,
 )
+from tunnel.api.followed_refs import RETRY_MOST
 from tunnel.errors import CallError, ConfigurationError, Status
 
 

@@ -26,7 +26,6 @@ from modules.gitops.server.module import (
     PART,
     GitopsServer,
 )
-from modules.gitops.server.refs import MIN_PAUSE, RETRY_FIRST
 from modules.gitops.wire import rpc_pb2
 from tunnel.api import (
     AgentMoved,
@@ -41,7 +40,9 @@ from tunnel.api import (
     RepositorySettings,
     TreeEntry,
     TreeEntryKind,
+    followed_refs,
 )
+from tunnel.api.followed_refs import MIN_PAUSE, RETRY_FIRST
 from tunnel.config import field
 from tunnel.errors import CallError, Status
 from tunnel.testing import ModulePair
@@ -857,7 +858,7 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(self.repository.resolved, resolved)
 
     def test_refs_that_are_remembered(self) -> None:
-        self.patch(module, "MAX_IDLE", 3)
+        self.patch(followed_refs, "MAX_IDLE", 3)
         for number in range(10):
             self.repository.commit({"a.yaml": "1"}, f"refs/heads/{number}")
             self.ask(branch=str(number))

@@ -1,5 +1,5 @@
 """
-Current commit of a branch or tag, and its changes.
+Current commits of branches and tags, and their changes, for modules of kas.
 
 A single loop reads each ref, regardless of the number of its agents: once in each
 period, and earlier after the notification of a push, but at most once in `MIN_PAUSE`.
@@ -15,18 +15,23 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from tunnel.api import IRepository
+from tunnel.api.git import GitAddress, GitalyAddress, IRepositories, IRepository
 from tunnel.errors import CallError, Status, Stopping
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.timers import call_by, cancel_call
 
-__all__ = ["FollowedRef"]
+__all__ = ["FollowedRef", "FollowedRefs"]
 
 #: Minimum seconds between two reads, however many pushes are announced.
 MIN_PAUSE = 1.0
 
 #: Seconds before a failed read is retried: first and maximum pause.
 RETRY_FIRST, RETRY_MOST = 10.0, 60.0
+
+#: Maximum number of remembered refs without a waiting caller: an agent does not wait
+#: while it processes the last response.  Agents choose the names, so the number must be
+#: limited.
+MAX_IDLE = 1000
 
 
 @attrs.define(eq=False)
@@ -171,3 +176,73 @@ class FollowedRef:
         for waiter in tuple(self._waiting):
             if not waiter.called:
                 waiter.errback(error)
+
+
+class FollowedRefs:
+    """
+    The refs that one module follows, by the address of the repository.
+
+    :param period: seconds between two reads of a ref without the notification of a
+        push.
+    :param random: as in `FollowedRef`.
+    """
+
+    def __init__(
+        self,
+        git: IRepositories,
+        period: float,
+        clock: IReactorTime,
+        random: Callable[[], float],
+    ) -> None:
+        self._git = git
+        self._period = period
+        self._clock = clock
+        self._random = random
+        self._refs: dict[tuple[GitAddress | GitalyAddress, str], FollowedRef] = {}
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+    def get(
+        self, name: str, address: GitAddress | GitalyAddress, ref: str
+    ) -> FollowedRef:
+        """
+        Return a ref of the repository at *address*.
+
+        :param name: the repository, in messages and in notifications of pushes.
+        """
+        found = self._refs.pop((address, ref), None)
+        if found is None:
+            idle = [key for key, one in self._refs.items() if not one.followed]
+            for key in idle[: max(0, len(idle) - MAX_IDLE)]:
+                del self._refs[key]
+            found = FollowedRef(
+                name,
+                self._git.open(address),
+                ref,
+                self._period,
+                self._clock,
+                self._random,
+            )
+        # The most recently used entry comes last.
+        self._refs[address, ref] = found
+        return found
+
+    def announced(
+        self, name: str, address: GitAddress | GitalyAddress | None = None
+    ) -> None:
+        """
+        Read the refs of a repository again after a push.
+
+        :param name: the repository that the notification names.
+        :param address: the address of the repository with this name in the
+            configuration, because a repository may have several names.
+        """
+        for (at, _), followed in self._refs.items():
+            if followed.name == name or at == address:
+                followed.announced()
+
+    def stop(self) -> None:
+        """Stop reading all refs, and notify the waiting callers."""
+        for followed in self._refs.values():
+            followed.stop()
