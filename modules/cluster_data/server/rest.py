@@ -180,7 +180,7 @@ class RestApi:
             async with self._turns.turn(asked.reader.digest):
                 body: bytes = await work(asked)
         except TooManyTurns as error:
-            request.setResponseCode(429)
+            request.setResponseCode(429, b"Too Many Requests")
             request.setHeader(b"retry-after", b"1")
             return _json(request, {"message": f"too many requests: {error}"})
         except CallError as error:
