@@ -11,6 +11,7 @@ modules.
     kubernetes_api/         the Kubernetes API of a cluster, for kubectl
     notifications/          notifications of pushes to repositories
     webhooks/               posts pushes to Services in clusters
+    prometheus/             PromQL for one cluster and for several
 """
 
 import tunnel  # noqa: F401 - decides whether compiled modules run

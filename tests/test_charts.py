@@ -356,6 +356,25 @@ def test_rights_for_webhooks() -> None:
     ]
 
 
+def test_rights_for_prometheus() -> None:
+    """agentk may search for Prometheus, only where the module is on."""
+
+    def roles(scope: str, modules: dict[str, Any]) -> list[Any]:
+        config = {"kasAddress": "tls://kas.example:8150", "modules": modules}
+        values = {"config": config, "rbac": {"scope": scope}}
+        return [
+            one
+            for one in rendered("agentk", values)
+            if one["kind"] == "ClusterRole"
+            and one["metadata"]["name"].endswith("-prometheus")
+        ]
+
+    assert roles("cluster", {}) == []
+    assert roles("namespaced", {"prometheus": {}}) == []
+    (role,) = roles("cluster", {"prometheus": {}})
+    assert role["rules"][0]["resources"] == ["services"]
+
+
 def test_password_of_redis() -> None:
     documents = rendered(
         "kas",

@@ -42,6 +42,7 @@ _MODULES = (
     (".gitops.", "agent.gitops"),
     (".cluster_data.", "modules.cluster_data"),
     (".webhooks.", "modules.webhooks"),
+    (".prometheus.", "modules.prometheus"),
 )
 
 # Maximum bytes of a response: enough for a hundred thousand agents.

@@ -25,6 +25,7 @@ _FILES = {
     "login": "login",
     "logout": "login",
     "problems": "live",
+    "prometheus": "prometheus",
     "rebalance": "fleet",
     "status": "status",
     "token": "token",

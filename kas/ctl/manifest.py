@@ -76,6 +76,9 @@ CLUSTER_DATA = "cluster_data"
 
 #: Name of the module for webhooks, which reads Services.
 WEBHOOKS = "webhooks"
+
+#: Name of the module for PromQL, which searches for Prometheus in the cluster.
+PROMETHEUS = "prometheus"
 #: Memory limit of agentk's pod with GitOps: agentk and three renderers of at most 1 GiB
 #: each, which rarely need that much at the same time.  If the pod exceeds its limit,
 #: the kernel may kill it.
@@ -563,6 +566,8 @@ def _turned_on(
         made += _right_to_watch(namespace)
     if WEBHOOKS in modules:
         made += _right_to_find_services(namespace)
+    if PROMETHEUS in modules:
+        made += _right_to_search(namespace)
     return made
 
 
@@ -596,6 +601,23 @@ def _right_to_find_services(namespace: str) -> list[dict[str, Any]]:
     """
     rules = [{"apiGroups": [""], "resources": ["services"], "verbs": ["get"]}]
     return _cluster_role(namespace, "webhooks", rules)
+
+
+def _right_to_search(namespace: str) -> list[dict[str, Any]]:
+    """
+    Return a role for the search for Prometheus, and its binding.
+
+    agentk connects to Prometheus itself, so it does not need services/proxy.
+    """
+    rules = [
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list"]},
+        {
+            "apiGroups": ["monitoring.coreos.com"],
+            "resources": ["prometheuses"],
+            "verbs": ["list"],
+        },
+    ]
+    return _cluster_role(namespace, "prometheus", rules)
 
 
 def _cluster_role(

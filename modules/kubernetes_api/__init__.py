@@ -13,6 +13,7 @@ The Kubernetes API of a cluster behind its agent, for kubectl and similar client
     forwarded.py       addresses of clients behind trusted proxies
     shares.py          each credential's share of kas and of an agent: limits, weights,
                        queues
+    agent_paths.py     paths of other modules at the same listener
     browsers.py        sessions of GitLab, and pages of other origins (CORS)
     websocket_tokens.py
                        encrypted credentials of browsers for WebSockets

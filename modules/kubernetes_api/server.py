@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import classImplements, directlyProvides
 
+from modules.kubernetes_api.agent_paths import AgentPaths, PathRequest, ServedPath
 from modules.kubernetes_api.browsers import ISOLATED, CrossOrigin, not_passed
 from modules.kubernetes_api.config import KubernetesApiConfiguration, websocket_secret
 from modules.kubernetes_api.fields import (
@@ -59,11 +60,13 @@ from tunnel import __version__
 from tunnel.api import (
     SESSION_COOKIE,
     Access,
+    AgentPathsStarted,
     AuditEvent,
     AuditLevel,
     CredentialRevoked,
     Draining,
     HasPeer,
+    IAgentPaths,
     IPathReceiver,
     IServerModule,
     IServerModuleApi,
@@ -228,6 +231,7 @@ class KubernetesApiServer:
         self._prefix = settings.url_path_prefix.rstrip("/").encode() + b"/"
         #: Name of this kas in ``Via``: the version and a random id.
         self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
+        self._agents = self._prefix + b"agents/"
         self._outgoing = OutgoingFields(self.pseudonym)
         self._count = api.users.count_usage
         self._tracer = api.tracer
@@ -235,6 +239,8 @@ class KubernetesApiServer:
         #: Responses with events, which end when kas drains.
         self.watches: set[Ending] = set()
         self.watch_turns = WatchTurns(self.clock)
+        self._paths = AgentPaths()
+        api.capabilities.provide(IAgentPaths, self._paths)
         self.shares: Shares[Held] = Shares(
             api.clock,
             settings.max_requests_per_credential,
@@ -266,6 +272,7 @@ class KubernetesApiServer:
         ]
         listen: Any = self._settings.listen
         path = self._settings.url_path_prefix.rstrip("/")
+        self.api.events.publish(AgentPathsStarted())
         await self.api.network.listen(listen, self.front, path)
 
     async def stop(self) -> None:
@@ -330,6 +337,9 @@ class KubernetesApiServer:
             answer = fail()
         if exchange.head.upgrade and wants_watches(exchange.head, entry.target):
             return self._aggregate(exchange, answer, fields)
+        served = self._paths.find(entry.target)
+        if served is not None and exchange.head.target.startswith(self._agents):
+            return self._serve_path(exchange, served, entry, answer, fields)
         # The result of the check is nearly always known already; a callback would cost
         # more than the lookup.
         if isinstance(answer, Deferred):
@@ -345,6 +355,58 @@ class KubernetesApiServer:
         else:
             self._admit(request, answer)
         return request
+
+    # Paths of modules: `modules.kubernetes_api.agent_paths.PathHost`.
+
+    def _serve_path(
+        self,
+        exchange: Exchange,
+        served: ServedPath,
+        entry: Entry,
+        answer: Access | Deferred[Access],
+        fields: bytes,
+    ) -> RequestReceiver:
+        if entry.kind == SESSION_COOKIE:
+            fields += ISOLATED
+        request = PathRequest(self, exchange, served, entry.target, fields)
+        if not isinstance(answer, Deferred):
+            answer = succeed(answer)
+        exchange.pauseProducing()
+        request.checking = answer
+        answer.addCallbacks(
+            request.authorized,
+            lambda failure: self._refuse_path(failure, request),
+        )
+        answer.addErrback(self._log_failed_path, request)
+        return request
+
+    def _refuse_path(self, failure: Failure, request: PathRequest) -> None:
+        status, message = self._refusal(failure)
+        request.fail(status, message, _FIELDS.get(status, b""))
+
+    def _log_failed_path(self, failure: Failure, request: PathRequest) -> None:
+        self._log.failure("cannot begin a request for a path", failure)
+        request.fail(500, INTERNAL_ERROR)
+
+    def path_ended(self, request: PathRequest, outcome: int | str) -> None:
+        """See `PathHost`."""
+        if isinstance(outcome, int):
+            self.metrics.answered(outcome)
+        self.audit_answer(
+            request.exchange, request.target, request.access, outcome, reads=True
+        )
+
+    def path_refused(self, request: PathRequest, status: int, message: str) -> str:
+        """See `PathHost`."""
+        self.metrics.failed(message.partition(":")[0])
+        access = request.access
+        return self.failures.report(
+            message,
+            trace_id_in(request.exchange.head.fields) or new_trace_id(),
+            ours=status >= 500,
+            status=status,
+            agent_id="" if access is None else access.agent_id,
+        )
 
     # Aggregated watches: `modules.kubernetes_api.watch_api.WatchHost`.
 
@@ -372,7 +434,7 @@ class KubernetesApiServer:
         self._log.failure("cannot begin aggregated watches", failure)
         connection.refuse(500, INTERNAL_ERROR)
 
-    def watch_enters(self, watch: Any, access: Access) -> bool:
+    def enters(self, watch: Any, access: Access) -> bool:
         """See `WatchHost`."""
         self.metrics.in_flight += 1
         self.shares.admit(watch, access, self.clock.seconds())
@@ -380,7 +442,7 @@ class KubernetesApiServer:
             return True
         return self.shares.admits(watch, access)
 
-    def watch_leaves(self, watch: Any, access: Access) -> None:
+    def leaves(self, watch: Any, access: Access) -> None:
         """See `WatchHost`."""
         self.metrics.in_flight -= 1
         self.shares.leave(watch, access)
@@ -612,6 +674,7 @@ class KubernetesApiServer:
         outcome: int | str,
         unanswered: bool = False,
         head: RequestHead | None = None,
+        reads: bool = False,
     ) -> None:
         """
         Record the end of a request in the audit log, once.
@@ -620,6 +683,7 @@ class KubernetesApiServer:
         :param unanswered: whether the request was forwarded, but no response of the API
             server arrived: it may have been executed.
         :param head: the head of the request, if it differs from the exchange's.
+        :param reads: whether the request changes nothing, whatever its method is.
         """
         if not self.audits:
             return
@@ -627,7 +691,7 @@ class KubernetesApiServer:
         if (
             self.api.audit.level is AuditLevel.CHANGES
             and outcome not in (401, 403)
-            and only_reads(head.method, target, bool(head.upgrade))
+            and (reads or only_reads(head.method, target, bool(head.upgrade)))
         ):
             return
         info = request_info(head.method, target)

@@ -128,7 +128,7 @@ class WatchHost(Protocol):
     clock: IReactorTime
     watch_turns: WatchTurns
 
-    def watch_enters(self, watch: Any, access: Access) -> bool:
+    def enters(self, watch: Any, access: Access) -> bool:
         """
         Count *watch* among the requests of its caller.
 
@@ -136,7 +136,7 @@ class WatchHost(Protocol):
         :raises TooMany: if the watch has to be refused; it is counted anyway.
         """
 
-    def watch_leaves(self, watch: Any, access: Access) -> None:
+    def leaves(self, watch: Any, access: Access) -> None:
         """Stop counting *watch*, which has ended."""
 
     def open_watch(
@@ -240,7 +240,7 @@ class WatchConnection:
             return
         self.access = access
         try:
-            self.host.watch_enters(self, access)
+            self.host.enters(self, access)
         except TooMany as error:
             self.refuse(429, f"client -> kas: too many requests {error}")
             return
@@ -400,7 +400,7 @@ class WatchConnection:
         for_each(watches.values(), lambda watch: watch.cancel(), "ending a watch")
         self.host.watches_end(self)
         if self.access is not None:
-            self.host.watch_leaves(self, self.access)
+            self.host.leaves(self, self.access)
 
     def _tick(self) -> None:
         self._ping = None
@@ -522,7 +522,7 @@ class _Watch:
     def enqueue(self) -> None:
         """Begin the watch when it is the caller's turn."""
         try:
-            begins = self._connection.host.watch_enters(self, self._access)
+            begins = self._connection.host.enters(self, self._access)
         except TooMany as error:
             self._prepare()
             self._record_failure(error)
@@ -635,7 +635,7 @@ class _Watch:
         self._seen.clear()
         self.buffer.clear()
         cancel_call(self._later)
-        connection.host.watch_leaves(self, self._access)
+        connection.host.leaves(self, self._access)
         if self._head is not None and not self._recorded:
             self._recorded = True
             exchange = connection.exchange

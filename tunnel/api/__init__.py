@@ -25,6 +25,8 @@ complete module.
     cable.py          channels of ActionCable
     cluster_views.py  views of live data
     components.py     components that live data recognizes
+    agent_paths.py    paths of modules at the listener for kubectl
+    page_callers.py   users of pages who send a bearer token
     web.py            pages, webhooks and WebSockets
     network.py        listeners, and requests to other servers
     peers.py          the other kas of the fleet
@@ -35,6 +37,13 @@ complete module.
 Import names from this package; the files that define them may change.
 """
 
+from tunnel.api.agent_paths import (
+    AgentPathRequest,
+    AgentPathsStarted,
+    IAgentPath,
+    IAgentPathResponse,
+    IAgentPaths,
+)
 from tunnel.api.agents import ConnectedAgent, IAgents, KubernetesVersion
 from tunnel.api.audit import AuditEvent, AuditLevel, IAudit
 from tunnel.api.cable import (
@@ -118,6 +127,7 @@ from tunnel.api.modules import (
     IServerModuleFactory,
 )
 from tunnel.api.network import INetwork
+from tunnel.api.page_callers import PageCaller
 from tunnel.api.peers import IPeers, OtherKas
 from tunnel.api.repositories import (
     RepositorySettings,
@@ -168,6 +178,8 @@ __all__ = [
     "AgentDisconnected",
     "AgentIdentity",
     "AgentMoved",
+    "AgentPathRequest",
+    "AgentPathsStarted",
     "AgentProject",
     "AuditEvent",
     "AuditLevel",
@@ -189,6 +201,9 @@ __all__ = [
     "IAgentModule",
     "IAgentModuleApi",
     "IAgentModuleFactory",
+    "IAgentPath",
+    "IAgentPathResponse",
+    "IAgentPaths",
     "IAgents",
     "IAudit",
     "IAuthenticator",
@@ -248,6 +263,7 @@ __all__ = [
     "ObjectKind",
     "OtherKas",
     "OwnerReference",
+    "PageCaller",
     "RepositorySettings",
     "SpanKind",
     "StoreEvent",

@@ -6,6 +6,7 @@ import re
 from collections.abc import (
     Callable,
     Collection,
+    Hashable,
     Mapping,
     Sequence,
 )
@@ -105,6 +106,21 @@ class Access:
     owner: str = attrs.field(
         default=attrs.Factory(lambda self: self.credential_id, takes_self=True)
     )
+
+    @property
+    def impersonated(self) -> Hashable:
+        """
+        Return everything of the user that the API server sees, as a key; None for
+        agentk's own account.
+
+        The groups of one credential may change, so a table of answers of the API server
+        needs this key in addition to the credential.
+        """
+        user = self.impersonation
+        if user is None:
+            return None
+        extra = tuple(sorted((name, tuple(one)) for name, one in user.extra.items()))
+        return user.username, user.groups, user.uid, extra
 
     @property
     def who(self) -> str:

@@ -4,6 +4,7 @@ Kubernetes' API, for kas, agentk and modules.
     request_info.py     the parser of requests, by the rules of the API server
     impersonation.py    the header fields of impersonation
     own_namespace.py    requests that are refused with agentk's own rights
+    access_review.py    whether a user has a right, as the API server decides
     client.py           requests of an agent half to the API server next to agentk
     services.py         addresses of Services for requests of modules
     discovery.py        kinds of objects and their paths
@@ -12,6 +13,7 @@ Kubernetes' API, for kas, agentk and modules.
     answers.py          responses, complete or line by line
 """
 
+from tunnel.kubernetes.access_review import is_allowed
 from tunnel.kubernetes.client import KubernetesClient, KubernetesClients
 from tunnel.kubernetes.health import (
     HealthStatus,
@@ -45,6 +47,7 @@ __all__ = [
     "escapes_root",
     "health_of",
     "impersonation_fields",
+    "is_allowed",
     "lasts",
     "only_reads",
     "query_flag",

@@ -289,8 +289,15 @@ class ServerCall:
                 raise CallError(Status.INVALID_ARGUMENT, "a request is missing")
             argument = self._parse(data)
         if self._descriptor.server_streaming:
-            async for response in self._function(argument, self):
-                await self._outlet.send(response)
+            responses = self._function(argument, self)
+            try:
+                async for response in responses:
+                    await self._outlet.send(response)
+            finally:
+                # A call that ends between two responses must not leave the handler's
+                # resources to the garbage collector.
+                if (close := getattr(responses, "aclose", None)) is not None:
+                    await close()
         else:
             await self._outlet.send(await self._function(argument, self))
         self._end(None)

@@ -14,6 +14,8 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
     store.py    `FakeStore`: the values that modules store
     repositories.py  `FakeRepository`: a Git repository with commits from the test
     cluster_views.py  `view_rows`: the rows of an object in a view
+    agent_paths.py  `FakeAgentPaths`: requests for the paths of modules at the listener
+                for kubectl
     cable.py    `FakeCableSubscription`: a subscription to a channel of ActionCable
     web.py      requests for the pages of modules, and `FakeWebSocket`
     spans.py    `FakeTracer`: the spans of modules
@@ -31,6 +33,7 @@ For example::
 Nothing here opens a socket or waits for real time.
 """
 
+from tunnel.testing.agent_paths import FakeAgentPaths, FakePathResponse
 from tunnel.testing.cable import FakeCableCaller, FakeCableSubscription
 from tunnel.testing.cluster import FakeCluster, FakeRequest
 from tunnel.testing.cluster_views import view_rows
@@ -45,10 +48,12 @@ from tunnel.testing.store import FakeStore
 from tunnel.testing.web import FakeWebSocket
 
 __all__ = [
+    "FakeAgentPaths",
     "FakeCableCaller",
     "FakeCableSubscription",
     "FakeCluster",
     "FakeObjects",
+    "FakePathResponse",
     "FakeRepositories",
     "FakeRepository",
     "FakeRequest",

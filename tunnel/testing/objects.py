@@ -44,6 +44,9 @@ MAX_LISTS = 100
 
 _LABEL = re.compile(r"(!)?([^=!,() ]+)(?:(=|==|!=)([^=!,() ]*))?")
 
+#: A label with one of several values: ``app in (a,b)``.
+_LABEL_IN = re.compile(r"([^=!,() ]+) in \(([^=!()]*)\)")
+
 #: A field within an object: the keys on the path to it.
 _Field = tuple[str, ...]
 _Key = tuple[str, str, str, str]
@@ -684,7 +687,12 @@ def _merged(old: Any, patch: Any) -> Any:
 
 def _labelled(selector: str, metadata: Mapping[str, Any]) -> bool:
     labels = metadata.get("labels") or {}
-    for part in filter(None, selector.split(",")):
+    for part in filter(None, re.split(r",(?![^(]*\))", selector)):
+        among = _LABEL_IN.fullmatch(part.strip())
+        if among is not None:
+            if labels.get(among[1]) not in re.split(", *", among[2]):
+                return False
+            continue
         found = _LABEL.fullmatch(part.strip())
         if found is None or (found[1] and found[3]):
             raise Refusal(400, "BadRequest", f"FakeObjects cannot select by {part!r}")

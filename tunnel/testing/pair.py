@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.web.iweb import IAgent
 
+from tunnel.api import IAgentPaths
 from tunnel.hosting.api import AgentModuleApi, ServerModuleApi
 from tunnel.hosting.calls import AgentCalls, ServerCalls
 from tunnel.hosting.capabilities import ModuleCapabilities
@@ -26,6 +27,7 @@ from tunnel.hosting.stores import ModuleStores, Stores
 from tunnel.http1 import UpstreamPool
 from tunnel.kubernetes import KubernetesClients, OwnNamespace
 from tunnel.rpc.client import ServiceClient
+from tunnel.testing.agent_paths import FakeAgentPaths
 from tunnel.testing.agents import FakeAgents
 from tunnel.testing.audit import FakeAudit
 from tunnel.testing.calls import StreamsToAgents
@@ -60,6 +62,7 @@ class ModulePair:
     :ivar store: the store of server halves; a test can make it fail.
     :ivar peers: the other kas; ``peers.join`` adds one.
     :ivar repositories: the Git repositories that server halves read.
+    :ivar paths: requests for the paths of server halves at the listener for kubectl.
     :ivar sections: the agent's configuration; ``sections.apply`` changes it.
     """
 
@@ -82,6 +85,8 @@ class ModulePair:
         self.repositories = FakeRepositories()
         self.sections = Sections()
         self.agent, self.server, self.pipe = connected(clock)
+        self.paths = FakeAgentPaths()
+        self.server.capabilities.provide("kubernetes_api", IAgentPaths, self.paths)
         self._modules: list[tuple[ModuleScope, Any]] = []
         #: The failures that modules have reported.
         self.failures: list[Exception] = []

@@ -40,3 +40,15 @@ webhooks_agent = AgentModule(
         ),
     ),
 )
+
+prometheus_agent = AgentModule(
+    "prometheus",
+    "modules.prometheus.agent.module.PrometheusAgent",
+    sections=(
+        GitSection(
+            "prometheus",
+            "modules.prometheus.wire.settings.PrometheusSection",
+            "the Prometheus of the cluster",
+        ),
+    ),
+)

@@ -65,3 +65,7 @@ notifications = ServerModule(
 )
 
 webhooks = ServerModule("webhooks", "modules.webhooks.server.module.WebhooksServer")
+
+prometheus = ServerModule(
+    "prometheus", "modules.prometheus.server.module.PrometheusServer"
+)

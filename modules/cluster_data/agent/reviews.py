@@ -9,6 +9,7 @@ from modules.cluster_data.agent.cluster_uid import ClusterUid
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.api import IAgentModuleApi, IKubernetesClient
 from tunnel.errors import CallError, Status
+from tunnel.kubernetes import is_allowed
 from tunnel.toolkit.parallel import in_parallel
 from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
 
@@ -28,16 +29,9 @@ CALLS = 2
 #: gives up then.
 MAX_WAITING, WAIT_SECONDS = 5, 10.0
 
-_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
 
 class Reviews:
-    """
-    Implementation of `ClusterReviews`.
-
-    A request as the user, and not the user's roles, decides, because webhooks of the
-    API server may decide as well.
-    """
+    """Implementation of `ClusterReviews`."""
 
     def __init__(self, api: IAgentModuleApi, cluster_uid: ClusterUid) -> None:
         self._api = api
@@ -73,17 +67,10 @@ class Reviews:
 
 
 async def _may_list(client: IKubernetesClient, asked: wire.ReviewedList) -> bool:
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {
-            "resourceAttributes": {
-                "group": asked.group,
-                "resource": asked.resource,
-                "namespace": asked.namespace,
-                "verb": "list",
-            }
-        },
-    }
-    answer = await client.json("POST", _PATH, review)
-    return (answer.get("status") or {}).get("allowed") is True
+    return await is_allowed(
+        client,
+        "list",
+        asked.resource,
+        group=asked.group,
+        namespace=asked.namespace,
+    )

@@ -7,7 +7,6 @@ rows of a response have passed an access review for the user.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -33,7 +32,7 @@ from modules.cluster_data.server.reader import (
     item_of,
 )
 from modules.cluster_data.server.store.queries import RowQuery
-from tunnel.api import Access, IServerModuleApi
+from tunnel.api import IServerModuleApi, PageCaller
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.csv_text import csv_text
 from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
@@ -75,42 +74,6 @@ _PARAMETERS = {
     "image": "image",
     "continue": "page",
 }
-
-
-@attrs.frozen
-class _Reader:
-    """The user of one request."""
-
-    api: IServerModuleApi
-    request: Any
-    token: str
-
-    @property
-    def digest(self) -> bytes:
-        """Return a digest of the token, as its key in tables."""
-        return hashlib.sha256(self.token.encode()).digest()
-
-    async def access_of(self, name: str) -> Access:
-        """Return the rights of the token at an agent."""
-        kind, agent_id, token = "", name, self.token
-        if token.count(":") > 1:
-            kind, agent_id, token = token.split(":", 2)
-        found = self.api.users.authorize(kind, agent_id, token, _Peer(self.request))
-        access = await found if isinstance(found, Deferred) else found
-        if name not in (access.agent_id, access.agent_name):
-            raise CallError(Status.PERMISSION_DENIED, "the token is for another agent")
-        return access
-
-
-@attrs.frozen
-class _Peer:
-    """The client of a request, for limits on refused credentials."""
-
-    request: Any
-
-    @property
-    def peer_address(self) -> Any:
-        return self.request.getClientAddress()
 
 
 class RestApi:
@@ -211,7 +174,7 @@ class RestApi:
                 "by commas",
             )
         return _Asked(
-            request, _Reader(self._api, request, _token(request)), names, parameters
+            request, PageCaller.of(self._api.users, request), names, parameters
         )
 
     async def _clusters(self, asked: _Asked) -> bytes:
@@ -286,7 +249,7 @@ class _Asked:
     """A request with its parameters."""
 
     request: Any
-    reader: _Reader
+    reader: PageCaller
     clusters: Sequence[str]
     parameters: dict[str, str]
 
@@ -295,16 +258,6 @@ class _Asked:
         if self.parameters:
             names = ", ".join(sorted(self.parameters))[:200]
             raise CallError(Status.INVALID_ARGUMENT, f"unknown parameters: {names}")
-
-
-def _token(request: Any) -> str:
-    values = request.requestHeaders.getRawHeaders("authorization", [])
-    if len(values) != 1 or not values[0].lower().startswith("bearer "):
-        raise CallError(
-            Status.UNAUTHENTICATED, "send the header field Authorization: Bearer TOKEN"
-        )
-    token: str = values[0].partition(" ")[2].strip()
-    return token
 
 
 def _json(request: Any, content: object) -> bytes:

@@ -102,12 +102,7 @@ class _Asked:
         It contains everything of the user that the API server sees, because the groups
         of one credential may change.
         """
-        user = self.access.impersonation
-        seen = None
-        if user is not None:
-            extra = sorted((name, tuple(one)) for name, one in user.extra.items())
-            seen = (user.username, user.groups, user.uid, tuple(extra))
-        return self.access.credential_id, seen, self.cluster_uid
+        return self.access.credential_id, self.access.impersonated, self.cluster_uid
 
 
 @attrs.frozen

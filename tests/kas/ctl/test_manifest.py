@@ -285,3 +285,18 @@ def test_mistakes(
     address = ("--kas-address", "tls://localhost", "--force")
     assert says in kasctl.fails(*COMMAND, *address, *arguments, code=code)
     assert not kasctl.state.exists() or kasctl.store().load().agents == ()
+
+
+def test_prometheus(kasctl: Kasctl) -> None:
+    """agentk may search for Prometheus, and needs no right to proxy to Services."""
+    done = kasctl.run(*COMMAND, *ADDRESS, "--module", "prometheus")
+    (role,) = [
+        one
+        for one in yaml.safe_load_all(done.stdout)
+        if one["kind"] == "ClusterRole"
+        and one["metadata"]["name"] == "txkas-agentk-prometheus"
+    ]
+    found = {
+        (name, *rule["verbs"]) for rule in role["rules"] for name in rule["resources"]
+    }
+    assert found == {("services", "get", "list"), ("prometheuses", "list")}

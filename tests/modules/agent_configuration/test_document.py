@@ -34,6 +34,8 @@ from tunnel.testing import FakeRepository
 PATH = ".gitlab/agents/prod/config.yaml"
 
 EVERYTHING = """\
+prometheus:
+  service: {namespace: monitoring, name: prometheus}
 gitops:
   manifest_projects:
     - id: group/manifests
@@ -235,7 +237,7 @@ def test_message() -> None:
     message = document.message
     fields = {field.name for field, _ in message.ListFields()}
     assert fields == {*SECTIONS, "more"}
-    assert set(message.more) == {"webhooks"}
+    assert set(message.more) == {"prometheus", "webhooks"}
     assert "user_access" not in message.DESCRIPTOR.fields_by_name
     numbers = {field.name: field.number for field in message.DESCRIPTOR.fields}
     assert numbers == {

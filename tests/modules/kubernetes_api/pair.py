@@ -33,6 +33,7 @@ from tunnel.api import (
     Usage,
 )
 from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status, StreamReset
+from tunnel.hosting.capabilities import CapabilityTable, ModuleCapabilities
 from tunnel.hosting.scope import ModuleScope
 from tunnel.hosting.stores import ModuleStores, Stores
 from tunnel.http1 import UpstreamPool
@@ -277,6 +278,7 @@ class ServerApi(Api):
         self.store = FakeStore(clock)
         scope = ModuleScope(self.name, configuration, lambda reason: None)
         self.stores = ModuleStores(scope, Stores(lambda: self.store, clock))
+        self.capabilities = ModuleCapabilities(scope, CapabilityTable())
 
     def open_stream(
         self,

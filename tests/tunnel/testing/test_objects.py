@@ -122,7 +122,7 @@ class ObjectsTests(SynchronousTestCase):
                 Status.FAILED_PRECONDITION,
                 "FakeObjects",
             )
-            pages = self.client.list(maps, "a", label_selector="x in (y)")
+            pages = self.client.list(maps, "a", label_selector="x notin (y)")
             await refused(anext(pages), Status.INVALID_ARGUMENT, "select by")
 
         self.run_all(look())

@@ -1,0 +1,289 @@
+"""
+Questions to several clusters, and their merged answer.
+
+The memory of an answer is limited: all clusters together may send `MAX_TOTAL` bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import msgspec
+from twisted.internet.interfaces import IReactorTime
+
+from modules.prometheus.server.agent_path import PROMETHEUS, SECONDS
+from modules.prometheus.server.decomposition import CLUSTER, why_not_decomposable
+from modules.prometheus.server.envelope import QuestionRefused, refused
+from modules.prometheus.server.merging import (
+    AnswerMerger,
+    ClustersMerger,
+    Malformed,
+    NamesMerger,
+    PromAnswer,
+    ResultMerger,
+    SeriesMerger,
+    parse_answer,
+)
+from modules.prometheus.server.metrics import RequestMetrics
+from modules.prometheus.server.parameters import PromQuestion
+from modules.prometheus.wire import prometheus_pb2 as wire
+from modules.prometheus.wire.endpoints import MAX_ANSWER
+from tunnel.api import Access, IServerModuleApi, PageCaller
+from tunnel.errors import CallError, Status
+from tunnel.toolkit.parallel import in_parallel
+from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
+from tunnel.toolkit.texts import clean
+
+__all__ = ["MAX_CLUSTERS", "FleetQuestions"]
+
+#: Maximum number of clusters of one question: kas checks the token for each of them.
+MAX_CLUSTERS: Final = 50
+
+#: Maximum bytes of the answers of all clusters to one question.
+MAX_TOTAL: Final = 32 * 1024 * 1024
+
+#: Clusters that are asked at the same time.
+AT_ONCE: Final = 20
+
+#: Merged answers at once, of one user and of all: each may take twice `MAX_TOTAL`.
+MAX_OF_USER: Final = 2
+MAX_AT_ONCE: Final = 4
+MAX_WAITING: Final = 50
+WAIT_SECONDS: Final = 30.0
+
+#: Maximum number of characters of one warning, and of warnings of one cluster.
+MAX_WARNING: Final = 500
+MAX_WARNINGS: Final = 10
+
+PARAMETER: Final = "clusters"
+
+
+@attrs.frozen
+class _Failure:
+    """Why a cluster is missing in an answer."""
+
+    cluster: str
+    status: int
+    message: str
+    kind: str = ""
+
+
+class FleetQuestions:
+    """
+    Answers of several clusters as one.
+
+    :param now: returns the time in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        api: IServerModuleApi,
+        metrics: RequestMetrics,
+        clock: IReactorTime,
+        now: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._metrics = metrics
+        self._now = now
+        self._turns: PeerTurns[str] = PeerTurns(
+            clock,
+            of_peer=MAX_OF_USER,
+            of_all=MAX_AT_ONCE,
+            most_waiting=MAX_WAITING,
+            seconds=WAIT_SECONDS,
+        )
+
+    async def answer(self, question: PromQuestion, caller: PageCaller) -> bytes:
+        """
+        Return the merged answer.
+
+        :raises QuestionRefused: the question is refused, or no cluster answered.
+        """
+        if not question.endpoint.fleet:
+            raise QuestionRefused(
+                404,
+                f"{question.path} does not answer for several clusters; ask one at "
+                "/agents/NAME/prometheus",
+            )
+        names, question = _clusters_of(question)
+        query = question.value("query")
+        if question.endpoint.name in ("query", "query_range"):
+            reason = why_not_decomposable(query)
+            if reason:
+                raise QuestionRefused(
+                    422, f"the query cannot be answered cluster by cluster: {reason}"
+                )
+        _refuse_matchers(question)
+        question = self._at_one_time(question)
+        accesses, failures = await _accesses(caller, names)
+        if not accesses:
+            raise _of_failures(failures)
+        merger = _merger_of(question)
+        try:
+            async with self._turns.turn(accesses[0].owner):
+                return await self._merged(question, accesses, failures, merger)
+        except TooManyTurns as error:
+            raise QuestionRefused(429, f"too many questions: {error}") from None
+
+    def _at_one_time(self, question: PromQuestion) -> PromQuestion:
+        """Let all clusters evaluate an instant query at the same time."""
+        if question.endpoint.name != "query" or question.value("time"):
+            return question
+        rest = [one for one in question.parameters if one[0] != "time"]
+        at = ("time", f"{self._now():.3f}")
+        return attrs.evolve(question, parameters=(*rest, at))
+
+    async def _merged(
+        self,
+        question: PromQuestion,
+        accesses: Sequence[Access],
+        failures: list[_Failure],
+        merger: AnswerMerger,
+    ) -> bytes:
+        most = min(MAX_TOTAL // len(accesses), MAX_ANSWER)
+        asked = [partial(self._ask, question, one, most) for one in accesses]
+        warnings: list[str] = []
+        infos: list[str] = []
+        answered = False
+        for access, found in zip(
+            accesses, await in_parallel(asked, AT_ONCE), strict=True
+        ):
+            name = access.agent_name
+            if isinstance(found, PromAnswer):
+                try:
+                    merger.add(name, found.data)
+                except Malformed as error:
+                    failures.append(_Failure(name, 503, str(error)))
+                else:
+                    answered = True
+                    warnings += _of_cluster(name, found.warnings)
+                    infos += _of_cluster(name, found.infos)
+            else:
+                failures.append(found)
+        self._metrics.missing += len(failures)
+        if not answered:
+            raise _of_failures(failures)
+        missing = [_missing(one) for one in failures]
+        answer: dict[str, Any] = {
+            "status": "success",
+            "data": msgspec.Raw(merger.merged()),
+        }
+        if missing or warnings:
+            answer["warnings"] = missing + warnings
+        if infos:
+            answer["infos"] = infos
+        return msgspec.json.encode(answer)
+
+    async def _ask(
+        self, question: PromQuestion, access: Access, most: int
+    ) -> PromAnswer | _Failure:
+        """Return the answer of one cluster, or why it is missing."""
+        name = access.agent_name
+        try:
+            status, body = await self._body(question, access, most)
+            answer = parse_answer(body)
+        except CallError as error:
+            said = refused(error)
+            return _Failure(name, said.status, str(said))
+        except Malformed as malformed:
+            return _Failure(name, 503, str(malformed))
+        if answer.status != "success":
+            return _Failure(name, status, answer.error, answer.error_type)
+        return answer
+
+    async def _body(
+        self, question: PromQuestion, access: Access, most: int
+    ) -> tuple[int, bytes]:
+        client = self._api.calls.client(PROMETHEUS, access.agent_id, access)
+        # `_merger_of` makes the values of ``cluster`` of the names of labels.
+        path = "/api/v1/labels" if question.label == CLUSTER else question.path
+        asked = wire.Question(path=path, form=question.form, max_bytes=most)
+        status, body = 0, bytearray()
+        async with aclosing(client.stream("Ask", asked, timeout=SECONDS)) as parts:
+            async for part in parts:
+                status = status or part.head.status
+                body += part.data
+                if len(body) > most:
+                    raise CallError(
+                        Status.OUT_OF_RANGE, f"its response has more than {most} bytes"
+                    )
+        return status, bytes(body)
+
+
+def _clusters_of(question: PromQuestion) -> tuple[list[str], PromQuestion]:
+    """Return the named clusters, and the question without their names."""
+    said = question.value(PARAMETER)
+    names = list(dict.fromkeys(one.strip() for one in said.split(",") if one.strip()))
+    if not 1 <= len(names) <= MAX_CLUSTERS:
+        raise QuestionRefused(
+            400,
+            f"the parameter {PARAMETER} names 1 to {MAX_CLUSTERS} clusters, separated "
+            "by commas",
+        )
+    rest = tuple(one for one in question.parameters if one[0] != PARAMETER)
+    return names, attrs.evolve(question, parameters=rest)
+
+
+def _refuse_matchers(question: PromQuestion) -> None:
+    for name, value in question.parameters:
+        if name == "match[]" and (reason := why_not_decomposable(value)):
+            raise QuestionRefused(422, f"match[]: {reason}")
+
+
+def _merger_of(question: PromQuestion) -> AnswerMerger:
+    said = question.value("limit") or "0"
+    if not said.isdecimal() or len(said) > 9:
+        raise QuestionRefused(400, "limit is not a number")
+    limit = int(said)
+    name = question.endpoint.name
+    if name == "series":
+        return SeriesMerger(limit)
+    if question.label == CLUSTER:
+        return ClustersMerger(limit)
+    if name == "labels":
+        return NamesMerger(limit, CLUSTER)
+    return NamesMerger(limit) if name == "label_values" else ResultMerger()
+
+
+async def _accesses(
+    caller: PageCaller, names: Sequence[str]
+) -> tuple[list[Access], list[_Failure]]:
+    """Return the rights of the user, each agent once, and the agents without them."""
+
+    async def check(name: str) -> Access | _Failure:
+        try:
+            return await caller.access_of(name)
+        except CallError as error:
+            said = refused(error)
+            return _Failure(name, said.status, str(said))
+
+    found: Sequence[Any] = await in_parallel(
+        [partial(check, name) for name in names], AT_ONCE
+    )
+    accesses = {one.agent_id: one for one in found if isinstance(one, Access)}
+    return list(accesses.values()), [one for one in found if isinstance(one, _Failure)]
+
+
+def _of_failures(failures: Sequence[_Failure]) -> QuestionRefused:
+    """Return the error for an answer without any cluster."""
+    codes = {one.status for one in failures}
+    status = codes.pop() if len(codes) == 1 else 503
+    return QuestionRefused(
+        status, "no cluster answered: " + "; ".join(_missing(one) for one in failures)
+    )
+
+
+def _missing(one: _Failure) -> str:
+    said = f"{one.kind}: {one.message}" if one.kind else one.message
+    return f"cluster {one.cluster[:100]} is missing: {clean(said, MAX_WARNING)}"
+
+
+def _of_cluster(name: str, texts: Sequence[str] | None) -> list[str]:
+    return [
+        f"cluster {name}: {clean(one, MAX_WARNING)}"
+        for one in (texts or ())[:MAX_WARNINGS]
+    ]

@@ -1,0 +1,39 @@
+"""Requests to Services by name."""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+
+from modules.prometheus.agent.body_parts import BodyParts
+from modules.prometheus.agent.reach import MAX_POOLS, DnsReach
+from modules.prometheus.agent.services import ServiceTarget
+from tests.tunnel.http1.pools import Endpoint
+
+
+def test_by_name() -> None:
+    """The connection and the Host field name the Service, and nothing names a user."""
+    clock, endpoint = Clock(), Endpoint()
+    dialled: list[tuple[str, int]] = []
+
+    def connect(host: str, port: int) -> Endpoint:
+        dialled.append((host, port))
+        return endpoint
+
+    reach = DnsReach(clock, connect)
+    target = ServiceTarget("monitoring", "prom", "web", 9090, path="/p")
+    parts = BodyParts(clock)
+    reach.send(target, "/api/v1/query", "query=up", True, parts)
+    clock.advance(0)
+    assert dialled == [("prom.monitoring.svc", 9090)]
+    (wire,) = endpoint.wires
+    head, _, body = wire.taken().partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /p/api/v1/query HTTP/1.1\r\n")
+    assert b"\r\nHost: prom.monitoring.svc:9090" in head
+    assert b"authorization" not in head.lower() and body == b"query=up"
+    parts.close()
+    for number in range(MAX_POOLS + 1):
+        other = ServiceTarget("monitoring", f"s{number}", "web", 9090)
+        reach.send(other, "/api/v1/query", "query=1", False, BodyParts(clock))
+    assert len(reach._pools) == MAX_POOLS
+    reach.close()
+    assert not reach._pools
