@@ -356,7 +356,7 @@ def test_requests_of_one_token_are_limited(
             def setHeader(self, *more: Any) -> None:
                 pass
 
-            def setResponseCode(self, code: int) -> None:
+            def setResponseCode(self, code: int, message: bytes) -> None:
                 self.code = code
 
             def notifyFinish(self) -> Deferred[None]:
