@@ -69,12 +69,12 @@ class _Work:
 
 class LeaderElection:
     """
-    The election of one agentk, which runs work while this agentk leads, and ends the
-    work before another replica may lead.
+    Leader election of one agentk: runs work while this agentk leads, and ends the work
+    before another replica can become the leader.
 
     :param client: the client of the API server, with agentk's own rights.
     :param namespace: the Namespace of the Lease.
-    :param identity: the name of this agentk as the holder: the pod's name.
+    :param identity: the name of this agentk in the Lease: the pod's name, if known.
     """
 
     _log = Logger()

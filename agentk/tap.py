@@ -82,8 +82,8 @@ class Options(ProgramOptions):
             "kubeconfig",
             None,
             None,
-            "A kubeconfig, if not in a pod [default: $KUBECONFIG, or else "
-            "~/.kube/config].",
+            "Path of a kubeconfig [default: $KUBECONFIG; in a pod, the pod's service "
+            "account; otherwise ~/.kube/config].",
         ],
         ["context", None, None, "The context of the kubeconfig to use."],
         [

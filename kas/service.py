@@ -59,7 +59,7 @@ class KasService(ProgramService):
     """
 
     _log = Logger()
-    _ready_text = "kas is ready; its name for others: {me}"
+    _ready_text = "kas is ready; instance id: {me}"
 
     def __init__(
         self,

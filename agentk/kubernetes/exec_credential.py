@@ -66,8 +66,8 @@ async def run_plugin(
     """
     Run the plugin of *target* once.
 
-    :raises PluginFailed: with the plugin's error output, and the hint of the
-        kubeconfig.
+    :raises PluginFailed: if the plugin does not provide a credential; the error
+        contains the reason and the ``installHint`` of the kubeconfig.
     """
     plugin = target.plugin
     assert plugin is not None

@@ -365,7 +365,7 @@ def _unusable(cluster: _Cluster, user: _User) -> list[str]:
             "auth-provider is no longer part of Kubernetes; use an exec plugin"
         )
     if user.impersonate:
-        problems.append("'as' is not supported; use the credentials of that account")
+        problems.append("'as' is not supported; use credentials of the user it names")
     has_cert = bool(user.cert_file or user.cert_data)
     if has_cert != bool(user.key_file or user.key_data):
         problems.append("client-certificate and client-key require each other")

@@ -125,7 +125,7 @@ class ConnectionRate:
         self._seen: Recent[str, list[float]] = Recent(MAX_CREDENTIALS)
 
     def allows(self, credential_id: str) -> bool:
-        """Count one more connection; return False if there are too many."""
+        """Count a connection and return True; return False if the limit is reached."""
         seen = self._within_a_minute(credential_id)
         if len(seen) >= self._per_minute:
             return False

@@ -21,7 +21,7 @@ def gitlabs(*names: str) -> Mapping[str, str]:
 def is_url_path(instance: object, attribute: object, value: str) -> None:
     """Validate the path of a URL."""
     if not value.startswith("/") or any(c in value for c in "?# "):
-        raise ValueError(f"{value!r} is not the path of a URL; write /{value.strip()}")
+        raise ValueError(f"{value!r} must begin with / and not contain '?', '#' or ' '")
 
 
 def is_secret(instance: object, attribute: object, value: Path) -> None:

@@ -244,7 +244,7 @@ def _complaints() -> Iterator[list[str]]:
     found: list[str] = []
 
     class Collector(logging.Handler):
-        """Log handler that collects the texts."""
+        """Log handler that collects the messages of log records."""
 
         def emit(self, record: logging.LogRecord) -> None:
             found.append(record.getMessage())

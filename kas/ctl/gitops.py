@@ -289,7 +289,7 @@ def _approve(ctl: Ctl, callee: Callee, agent: str, project: str, release: str) -
 @command(gitops, "drift")
 @agent_argument
 @click.argument("project", default="")
-@click.option("--ended", is_flag=True, help="Also list the last drifts that ended.")
+@click.option("--ended", is_flag=True, help="Also list drift that ended recently.")
 @callee_options
 def _drift(ctl: Ctl, callee: Callee, agent: str, project: str, ended: bool) -> None:
     """

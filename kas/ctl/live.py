@@ -309,7 +309,7 @@ def _show_groups(
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
 ) -> None:
-    """Print applications or components, and what is missing."""
+    """Print applications or components, and warn about missing or old data."""
     complete = answer.get("completeness", {})
     if rows or ctl.as_json:
         ctl.table(answer, head, rows)

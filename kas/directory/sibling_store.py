@@ -367,7 +367,7 @@ class SiblingStore:
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """
-        Return the connections of an agent at living workers.
+        Return an agent's connections to the other workers that this worker watches.
 
         :raises StoreDown: if one of the workers does not respond.
         """
@@ -375,8 +375,8 @@ class SiblingStore:
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
         """
-        Return the connections of a project's agents, or of all agents, at living
-        workers.
+        Return the connections of a project's agents, or of all agents, to the other
+        workers that this worker watches.
 
         :raises StoreDown: if one of the workers does not respond.
         """

@@ -114,8 +114,8 @@ _BROKEN = (
 
 class _TryAgain(Exception):
     """
-    Error for an attempt after which GitLab may respond later; *pause* is the number of
-    seconds that GitLab requested, or 0.
+    Error of a failed attempt that kas may retry; *pause* is the number of seconds that
+    GitLab asked kas to wait, or 0.
     """
 
     def __init__(self, reason: str, pause: float = 0.0) -> None:

@@ -418,7 +418,7 @@ _TYPES = {b"S": StoreEventType.SET, b"D": StoreEventType.DELETED}
 
 
 def _read(data: bytes) -> tuple[str, StoreEvent] | None:
-    """Parse a message of the channel; None if another program sent it."""
+    """Parse a message from the channel; return None if it has another format."""
     kind, _, rest = data[:_MAX_MESSAGE].partition(b" ")
     version, _, rest = rest.partition(b" ")
     name, _, key = rest.partition(b" ")

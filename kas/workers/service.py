@@ -24,7 +24,7 @@ class WorkerService(KasService):
     Service of a worker, which shares its limits with the other workers of this kas.
     """
 
-    _ready_text = "this worker's name for others: {me}"
+    _ready_text = "this worker is ready; instance id: {me}"
 
     def __init__(
         self,

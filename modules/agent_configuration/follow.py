@@ -224,9 +224,11 @@ class FollowedRepository:
 
     async def _is_at(self, commit: str) -> bool:
         """
-        Return whether the branch points to *commit* now.
+        Return whether the branch points to *commit* now; False if the repository does
+        not respond.
 
-        An unreachable or silent repository must not delay other repositories.
+        After a timeout, the result is False for `SILENT_SECONDS`, so that a silent
+        repository does not delay other repositories.
         """
         now = self.clock.seconds()
         if now < self._silent_until:

@@ -30,9 +30,9 @@ _CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 class ProxyMetrics(Collector):
     """
-    Metrics of one half.
+    Metrics of the proxy in kas, or in agentk.
 
-    :param prefix: the prefix of the names: the program and the module.
+    :param prefix: the prefix of the metric names, such as ``kas_kubernetes_api``.
     """
 
     def __init__(self, prefix: str) -> None:

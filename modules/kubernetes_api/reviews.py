@@ -166,7 +166,7 @@ def _messages(data: bytes) -> dict[int, bytes]:
         elif kind == 0:
             _, place = _varint(data, place)
         else:
-            raise ValueError("a field that a review does not have")
+            raise ValueError(f"fields of wire type {kind} are not supported")
     return found
 
 

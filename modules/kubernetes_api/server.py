@@ -724,7 +724,7 @@ class KubernetesApiServer:
         for_each(
             self.shares.of(event.credential_id),
             lambda request: request.revoke(),
-            "ending a request whose credential was revoked",
+            "the cancellation of a request with a revoked credential",
         )
 
 

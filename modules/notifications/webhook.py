@@ -39,7 +39,7 @@ class Webhook:
     @app.route("/", methods=["POST"], strict_slashes=False)
     @app.route("/<path:name>", methods=["POST"])
     async def push(self, request: IRequest, name: str = "") -> bytes:
-        """Publish a push to the repository that is named in the path."""
+        """Announce a push to the repository whose name is in the path."""
         if not carries_secret(request, self._secret_file):
             return _answer(request, 401, "the secret is missing or wrong")
         # klein cancels this handler when the caller disconnects; publishing continues.

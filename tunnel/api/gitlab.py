@@ -80,17 +80,18 @@ class IGitLab(Interface):
         Send a request to ``/api/v4/internal/kubernetes/modules/<module>`` and *path*.
 
         Returns a response of any status.  kas adds its signature and the agent's token;
-        it does not forward credentials, cookies and upgrades in *headers*.
+        it does not forward credentials, cookies or upgrades in *headers*.
 
         :param path: empty, or beginning with ``/``; percent-encoded, without a query.
         :param body: with bytes, GitLab learns the length in advance.
         :param timeout: seconds until DEADLINE_EXCEEDED, at most an hour, including the
             response's body.
-        :raises CallError: GitLab did not respond, and the message says where the
-            request failed: FAILED_PRECONDITION if kas has no ``gitlab`` in its
-            configuration; UNAVAILABLE if kas cannot reach GitLab, or agentk cannot
-            reach kas; RESOURCE_EXHAUSTED if the agent sent too many requests;
-            INVALID_ARGUMENT if the request is invalid; DEADLINE_EXCEEDED.
+        :raises CallError: with the reason: FAILED_PRECONDITION if ``gitlab`` is missing
+            in the configuration of kas; UNAVAILABLE if kas cannot reach GitLab, agentk
+            cannot reach kas, or kas does not know the agent's token;
+            RESOURCE_EXHAUSTED if too many requests of this agent, or of all agents, are
+            in progress; INVALID_ARGUMENT if the request is invalid; DEADLINE_EXCEEDED
+            if the timeout passed.
         """
 
 

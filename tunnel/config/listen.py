@@ -197,7 +197,7 @@ class Listen:
         Return the string for `twisted.internet.endpoints.serverFromString`, without
         TLS.
 
-        :raises ValueError: the address is invalid; reading a file has checked that.
+        :raises ValueError: if the address is invalid, which the constructor reports.
         """
         from twisted.internet.endpoints import quoteStringArgument
 

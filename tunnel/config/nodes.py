@@ -202,7 +202,8 @@ def parse(text: str, file: str, *, as_json: bool = False) -> Node:
         raise Unreadable(mark, f"YAML does not allow the character {code}; remove it")
     if line := tag_beyond_limit(text):
         raise Unreadable(
-            Mark(file, line, 1), f"this is the %TAG after {MAX_TAGS} others; remove it"
+            Mark(file, line, 1),
+            f"only {MAX_TAGS} %TAG directives are allowed; remove this one",
         )
     try:
         return _build(yaml.parse(text, Loader=_LOADER), file, as_json)

@@ -268,9 +268,10 @@ class Exchange:
 
     def upgrade(self, block: bytes) -> None:
         """
-        Send *block*, a 101 response, and let raw bytes flow both ways.
+        Send the head of a 101 response, and pass raw bytes in both directions.
 
-        Only for a request whose ``head.upgrade`` is not empty.
+        :param block: the head, without the empty line at its end.
+        :raises ValueError: if the client did not request an upgrade.
         """
         if self.finished or self.head_sent:
             return

@@ -232,19 +232,18 @@ class LogWriter:
 
     def last_words(self) -> None:
         """
-        From now on, wait after each line until it is written, because the process ends
-        soon.
+        Wait until all queued lines are written, and from now on after each line,
+        because the process ends soon.
 
-        All these waits together take at most `LAST_WORDS` seconds.
+        Each wait takes at most `LAST_WORDS` seconds; after a wait that times out, later
+        lines do not wait.
         """
         self._patience = LAST_WORDS
         self._do(self._say_dropped)
         self.flush()
 
     def flush(self) -> None:
-        """
-        Wait until every queued line is written, for at most the rest of `LAST_WORDS`.
-        """
+        """Wait until all queued lines are written; see `last_words`."""
         with self._changed:
             done = self._changed.wait_for(
                 lambda: not self._queue and not self._busy, self._patience

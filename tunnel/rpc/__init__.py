@@ -2,14 +2,14 @@
 Calls over streams: services from ``.proto`` descriptors, without generated stubs.
 
     fields.py     metadata and trailers as one block of bytes
-    status.py     how a call ended, as trailers and as exceptions
-    messages.py   protobuf messages cut out of a stream, with back-pressure
+    status.py     the end of a call, as trailers and as exceptions
+    messages.py   protobuf messages on a stream, with back-pressure
     message_buffer.py
                   an incomplete message, in pieces
-    access.py     the access of a user, as metadata of the calls made for it
-    dispatch.py   method name -> the code that answers
-    server.py     one call, on the side that answers
-    client.py     one call, on the side that asks
+    access.py     the user for whom kas makes a call, as metadata of the call
+    dispatch.py   assignment of streams to the handlers of their methods
+    server.py     one call, on the responding side
+    client.py     one call, on the requesting side
     held_requests.py
                   limit of the memory that requests of one agent take
 

@@ -69,8 +69,8 @@ class _Lines:
 
     def room(self, now: float) -> int | None:
         """
-        Return None if no further line is permitted, otherwise the number of dropped
-        lines since the last one.
+        Count a line, and return the number of lines that were dropped since the last
+        written line; None if this line exceeds the limit and must be dropped, too.
         """
         if int(now) != self._second:
             self._second = int(now)

@@ -221,16 +221,17 @@ class Poller:
         spare: Hashable = None,
     ) -> None:
         """
-        From now on, handle events of a connection only within the share of its owner.
+        Limit the time that events of a connection take in each turn to its owner's
+        share.
 
-        :param transport: the transport of a connection that is polled here; other
-            transports are ignored.
-        :param owner: identifies the authenticated peer; all connections with the same
-            owner have one share.
-        :param group: all owners of a group have one more share together; empty: no
-            group.
-        :param spare: another owner of the group, whose share is used if the share of
-            *owner* has no time left; None: no other owner.
+        :param transport: the transport of the connection; ignored if its socket is not
+            polled here.
+        :param owner: an identifier of the authenticated peer; all connections of one
+            owner use one share.
+        :param group: the name of a group, whose owners also use one common share; empty
+            for no group.
+        :param spare: another owner in *group*, whose share is used when the share of
+            *owner* has no time left; None for no other owner.
         """
         poller = cls.of(clock)
         handle = getattr(transport, "getHandle", lambda: None)()

@@ -225,8 +225,8 @@ async def followed(
             return
         if nested >= MAX_NESTED:
             raise Unusable(
-                f"{shown}: symbolic links lead to folders within each other, more "
-                f"than {MAX_NESTED} deep, or in a circle"
+                f"{shown}: symbolic links to folders are nested more than {MAX_NESTED} "
+                "deep, or form a loop"
             )
         nonlocal looked
         for within, one in tree.below(end):

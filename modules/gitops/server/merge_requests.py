@@ -271,8 +271,8 @@ class MergeRequests:
                 await self._comments.put(project_id, number, text)
         except CallError as error:
             self._log.warn(
-                "merge request {number} of project {project} has no comment with its "
-                "preview: {problem}",
+                "could not write the preview of merge request {number} of project "
+                "{project} as a comment: {problem}",
                 number=number,
                 project=project_id,
                 problem=error.message,

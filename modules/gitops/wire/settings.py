@@ -74,8 +74,8 @@ def _is_commit(instance: object, attribute: object, value: str | None) -> None:
     # An empty value names no commit, as in GitLab's file.
     if value and COMMIT.fullmatch(value) is None:
         raise ValueError(
-            "must be the whole id of a commit, 40 or 64 hexadecimal digits: "
-            "'git rev-parse' prints it"
+            "must be a full commit id, 40 or 64 hexadecimal digits: 'git rev-parse "
+            "BRANCH' prints it"
         )
 
 
@@ -86,7 +86,7 @@ class ManifestRef:
     tag: str | None = field(default=None, doc="name of a tag")
     branch: str | None = field(default=None, doc="name of a branch")
     commit: str | None = field(
-        default=None, doc="the whole id of a commit", validator=_is_commit
+        default=None, doc="the full id of a commit", validator=_is_commit
     )
 
     def __attrs_post_init__(self) -> None:
@@ -306,14 +306,14 @@ class ManifestProject:
     paths: tuple[ManifestPath, ...] = field(default=(), doc="which files")
     source: SourceKind = field(factory=SourceKind, doc="how the manifests are made")
     reconcile_timeout: Duration = field(
-        default=3600.0, doc="timeout until objects are current"
+        default=3600.0, doc="maximum wait until objects are current; 0: no wait"
     )
     dry_run_strategy: Literal["none", "client", "server"] = field(
         default="none", doc="whether to report changes only"
     )
     prune: bool = field(default=True, doc="whether objects that left Git are deleted")
     prune_timeout: Duration = field(
-        default=3600.0, doc="timeout until a deleted object is gone"
+        default=3600.0, doc="maximum wait until deleted objects are gone; 0: no wait"
     )
     prune_propagation_policy: Literal["orphan", "background", "foreground"] = field(
         default="foreground", doc="what happens to the dependents of a pruned object"
@@ -417,8 +417,8 @@ class ReceiverObject:
         elif group == "argoproj.io":
             known = "argocd.argoproj.io/refresh"
         if not self.annotation and not known:
-            why = f"name the annotation of a {self.kind} for the commit, or "
-            why += "the field ('field')"
+            why = f"kind {self.kind} has no default annotation: set 'annotation' or "
+            why += "'field'"
             raise Invalid(why, "annotation")
         object.__setattr__(self, "annotation", self.annotation or known)
 

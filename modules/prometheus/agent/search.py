@@ -195,7 +195,7 @@ class PrometheusSearch:
     async def _labelled(
         self, found: _Found, strategy: str, label: str, values: Sequence[str]
     ) -> None:
-        """Add the Services with a label."""
+        """Add the Services whose *label* has one of *values* as candidates."""
         selector = f"{label} in ({','.join(values)})"
         shown = f"{label}={values[0]}" if len(values) == 1 else selector
         services = await self._list(

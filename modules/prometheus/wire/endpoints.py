@@ -19,12 +19,12 @@ _LABEL: Final = "[A-Za-z_][A-Za-z0-9_]{0,199}"
 @attrs.frozen
 class Endpoint:
     """
-    A path of the API.
+    Path, or pattern of paths, of Prometheus' API.
 
-    :ivar name: for metrics; the same for all paths of a pattern.
+    :ivar name: the name in metrics, which all paths of a pattern share.
     :ivar form: whether Prometheus also accepts POST with a form.  If so, agentk sends
         POST, because a query may be too long for a URL.
-    :ivar fleet: whether answers of several clusters can be merged.
+    :ivar fleet: whether kas can merge the responses of several clusters.
     """
 
     name: str

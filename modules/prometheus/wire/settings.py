@@ -47,13 +47,13 @@ class PrometheusService:
     port: str = field(
         default="",
         validator=_is_port,
-        doc="name or number of its port; by default a usual name of Prometheus' port, "
-        "or the only port",
+        doc="name or number of the Service's port; default: a usual port of "
+        "Prometheus, such as web or 9090, or the only port",
     )
     scheme: Literal["http", "https"] | None = field(
         default=None,
         doc="by default https if the name or protocol of the port says so; an https "
-        "Service is asked through the API server",
+        "Service is queried through the API server",
     )
     path: str = field(
         default="",
@@ -68,5 +68,5 @@ class PrometheusSection:
 
     service: PrometheusService | None = field(
         default=None,
-        doc="the Service to ask; without it, agentk searches for Prometheus",
+        doc="the Service to query; without it, agentk searches for Prometheus",
     )

@@ -227,7 +227,7 @@ def test_values_are_checked() -> None:
         "  logging: {level: loud}\n"
     )
     assert "must be more than 0" in found[0]
-    assert "write /alive" in found[1]
+    assert "must begin with /" in found[1]
     assert "debug, info, warn, error" in found[2]
 
 

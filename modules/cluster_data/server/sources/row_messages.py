@@ -18,22 +18,22 @@ __all__ = [
 
 
 def row_message(row: FoundRow) -> fleet_pb2.FoundRow:
-    """Return the message of a row."""
+    """Return the message that contains a row."""
     return fleet_pb2.FoundRow(**row._asdict())
 
 
 def read_row(message: fleet_pb2.FoundRow) -> FoundRow:
-    """Return the row of a message."""
+    """Return the row that a message contains."""
     return FoundRow(*(getattr(message, name) for name in FoundRow._fields))
 
 
 def scope_messages(scopes: Iterable[ListScope]) -> list[peers_pb2.StoredScope]:
-    """Return the messages of scopes."""
+    """Return the messages that contain scopes."""
     return [peers_pb2.StoredScope(**one._asdict()) for one in scopes]
 
 
 def read_scopes(messages: Iterable[peers_pb2.StoredScope]) -> set[ListScope]:
-    """Return the scopes of messages."""
+    """Return the scopes that messages contain."""
     return {
         ListScope(one.agent_id, one.group, one.resource, one.namespace)
         for one in messages
@@ -41,7 +41,7 @@ def read_scopes(messages: Iterable[peers_pb2.StoredScope]) -> set[ListScope]:
 
 
 def query_message(query: RowQuery) -> peers_pb2.StoredQuery:
-    """Return the message of a query."""
+    """Return the message that contains a query."""
     return peers_pb2.StoredQuery(
         view=query.view,
         agents=sorted(query.agents or ()),
@@ -60,7 +60,7 @@ def query_message(query: RowQuery) -> peers_pb2.StoredQuery:
 
 def read_query(message: peers_pb2.StoredQuery) -> RowQuery:
     """
-    Return the query of a message.
+    Return the query that a message contains.
 
     :raises CallError: INVALID_ARGUMENT, as of `RowQuery`.
     """

@@ -13,7 +13,7 @@ __all__ = ["words_of", "words_of_foreign"]
 #: Maximum characters of a message from the API server, which may quote a whole object.
 MAX_SAID = 500
 
-_QUOTES = "YAML reads it as a number or a truth value: put quotes around it"
+_QUOTES = "YAML reads the value as a number or a Boolean: put quotes around the value"
 
 #: Beginning of the message about a value whose type does not fit the schema. Source:
 #: structured-merge-diff, package typed.
@@ -76,8 +76,8 @@ def words_of_foreign(error: CallError) -> str:
     found = _INVALID.match(error.message)
     where = f" at {found['path']}" if found is not None else ""
     return (
-        f"the API server refuses it ({error.status.name}){where}; its message is "
-        "left out, because it may quote an object that the project does not own"
+        f"the API server refuses the object ({error.status.name}){where}; agentk omits "
+        "the message, which may quote an object that the project does not own"
     )
 
 
@@ -93,11 +93,11 @@ def words_of(key: ObjectKey, error: CallError) -> str:
     if (key.group, key.kind) != ("", "Secret"):
         return f"{short}; {_QUOTES}" if re.search(_NO_TEXT, said) else short
     if found := _wrong_in_secret(said):
-        return f"the API server refuses it: {'; '.join(found)}"
+        return f"the API server refuses the Secret: {'; '.join(found)}"
     # The message of an overloaded or slow admission webhook may also quote the Secret.
     return (
-        f"the API server refuses it ({error.status.name}); its message is left out, "
-        "because it may quote the Secret"
+        f"the API server refuses the Secret ({error.status.name}); agentk omits the "
+        "message, because the message may quote the Secret"
     )
 
 

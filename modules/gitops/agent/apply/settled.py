@@ -19,11 +19,12 @@ _FORM = "1"
 @attrs.frozen
 class Settled:
     """
-    Record of an applied manifest, and of the fields that the object had afterwards.
+    Record of a manifest, and of the fields that agentk owned after it applied the
+    manifest.
 
     :ivar digest: the digest of the manifest.
-    :ivar owned: the result of `owned_fields`, which changes with the set of agentk's
-        fields.
+    :ivar owned: the result of `owned_fields`, which differs once agentk's fields have
+        changed.
     :ivar problem: why applying the object failed; agentk does not retry until the
         manifest changes.
     """

@@ -159,8 +159,10 @@ class Changes:
     )
 
     def note(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
-        """Record that an object was seen; if its metadata differs from the last time,
-        count a change."""
+        """
+        Count a change of an object, unless *metadata* shows that only the object's
+        status changed.
+        """
         found, now = self._found.get(key) or _Changed(), self._seconds()
         self._found[key] = found
         if len(found.looks) == MAX_OF_ONE and found.looks[0] >= now - TOGETHER:

@@ -167,7 +167,7 @@ def read_yaml(data: bytes, budget: Budget) -> Iterator[TextDocument]:
     """
     text = _decoded(data)
     if line := tag_beyond_limit(text):
-        why = f"this is the %TAG after {MAX_TAGS} others; remove it"
+        why = f"only {MAX_TAGS} %TAG directives are allowed; remove this one"
         raise UnreadableText(line, why)
     builder = _Builder(budget)
     try:

@@ -91,7 +91,7 @@ class Previewer:
     def _whole(self, commit: str) -> str:
         """
         Return the id of the known commit that begins with *commit*, or *commit* if it
-        is a whole id.
+        is a full id.
 
         :raises CallError: INVALID_ARGUMENT if no known commit begins with *commit*.
         """
@@ -105,7 +105,7 @@ class Previewer:
         if len(found) != 1:
             raise CallError(
                 Status.INVALID_ARGUMENT,
-                f"no commit {commit[:64]!r} is known: give the whole id, which "
+                f"no commit {commit[:64]!r} is known: give the full id, which "
                 "'git rev-parse' prints, or a branch with --ref",
             )
         return found[0]

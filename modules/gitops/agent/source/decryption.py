@@ -140,7 +140,7 @@ class Decryptor:
                 why = "sops failed: run it manually to see why"
                 recipients = _recipients(manifest)
                 if not recipients:
-                    why = "it is not encrypted for any age key: agentk has no others"
+                    why = "no age key can decrypt it; agentk supports only age keys"
                 elif made.problem.startswith(_NO_KEY):
                     names = ", ".join(recipients[:5])
                     why = f"no key in the Secret {secret} fits any of {names}"

@@ -144,11 +144,12 @@ def landlock_version() -> int:
 
 def confine(libc: ctypes.CDLL, version: int, program: str, folder: str) -> bool:
     """
-    Have the kernel refuse this process all files except the ones that it needs.
+    Make the kernel deny this process access to all files that it does not need.
 
-    The process may read and run *program* and the system's programs and libraries, and
-    has full access to *folder*, but has no access to ``/proc``, ``/etc``, ``/home`` or
-    ``/var``.
+    The process may read and run *program* and the system's programs and libraries,
+    read and write (but not run) files in *folder*, and use ``/dev/null``, ``/dev/zero``
+    and the random devices.  Everything else is inaccessible, such as ``/proc``,
+    ``/home``, ``/var`` and most of ``/etc``.
 
     :returns: whether the rules are active.
     """

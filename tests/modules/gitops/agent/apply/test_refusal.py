@@ -30,14 +30,14 @@ def said(key: ObjectKey, words: str, status: int = 500) -> str:
     [
         (
             f"{UNFIT}.stringData.password: expected string, {got('8374')}",
-            "stringData.password is not text; YAML reads it as a number or a truth "
-            "value: put quotes around it",
+            "stringData.password is not text; YAML reads the value as a number or a "
+            "Boolean: put quotes around the value",
         ),
         (
             f"{UNFIT}errors:\n  .stringData.a: expected string, {got('true')}\n"
             "  .datta: field not declared in schema",
-            "stringData.a is not text; YAML reads it as a number or a truth value: put "
-            "quotes around it; a Secret has no field datta",
+            "stringData.a is not text; YAML reads the value as a number or a Boolean: "
+            "put quotes around the value; a Secret has no field datta",
         ),
         (f"{UNFIT}.data: expected map, {got('hunter2')}", "data is not of type map"),
         (
@@ -62,7 +62,7 @@ def said(key: ObjectKey, words: str, status: int = 500) -> str:
 )
 def test_a_secret_that_does_not_fit(words: str, told: str) -> None:
     """The field and the remedy, and no value."""
-    assert said(SECRET, words) == f"the API server refuses it: {told}"
+    assert said(SECRET, words) == f"the API server refuses the Secret: {told}"
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_a_secret_that_does_not_fit(words: str, told: str) -> None:
 )
 def test_other_words_about_a_secret(words: str) -> None:
     """They may quote it."""
-    assert "its message is left out" in said(SECRET, words, 422)
+    assert "agentk omits the message" in said(SECRET, words, 422)
     assert "hunter2" not in said(SECRET, words)
 
 
 def test_a_number_for_a_text() -> None:
     """The commonest mistake, in Go's words, has its remedy; others are as they are."""
     words = "failed to create typed patch object (a): .data.n: expected string, "
-    assert said(CONFIG_MAP, words + got("80")).endswith(": put quotes around it")
+    assert said(CONFIG_MAP, words + got("80")).endswith(": put quotes around the value")
     assert said(CONFIG_MAP, words + got("[1]")) == f"API server: {words}{got('[1]')}"
 
 

@@ -249,7 +249,9 @@ def test_too_many_directives() -> None:
         text = "".join(f"%TAG !a{number}! x{between}" for number in range(400_000))
         line, message = refused(text + "--- a\n")
         assert line == (MAX_TAGS + 1 if between == "\n" else 1)
-        assert message == f"this is the %TAG after {MAX_TAGS} others; remove it"
+        assert (
+            message == f"only {MAX_TAGS} %TAG directives are allowed; remove this one"
+        )
 
 
 def test_directives_that_are_few() -> None:

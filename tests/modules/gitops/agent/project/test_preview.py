@@ -96,7 +96,7 @@ class PreviewTests(HalvesTestCase):
             {"m001": "unchanged", "m002": "denied", "m003": "create"},
         )
         (found,) = (one for one in answer.objects if one.effect == "denied")
-        self.assertIn("put quotes around it", found.reason)
+        self.assertIn("put quotes around the value", found.reason)
         self.assertTrue(found.place.startswith("b.yaml:"))
 
     def test_a_webhook_that_is_down(self) -> None:
@@ -145,7 +145,7 @@ class PreviewTests(HalvesTestCase):
             with self.assertRaises(CallError) as caught:
                 self.ask(commit=unknown)
             self.assertEqual(caught.exception.status, Status.INVALID_ARGUMENT)
-            self.assertIn("give the whole id", caught.exception.message)
+            self.assertIn("give the full id", caught.exception.message)
 
     def test_what_the_project_follows(self) -> None:
         """Without a ref."""

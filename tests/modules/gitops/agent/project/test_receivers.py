@@ -251,7 +251,7 @@ class ReceiverTests(HalvesTestCase):
     def test_settings_that_cannot_be(self) -> None:
         for objects, says in (
             ([], "1 to 500 entries"),
-            ([{**OWN, "annotation": ""}], "name the annotation of a ConfigMap"),
+            ([{**OWN, "annotation": ""}], "kind ConfigMap has no default annotation"),
             ([{**OWN, "annotation": "no slash"}], "the full name of an annotation"),
         ):
             with self.assertRaises(ConfigurationError) as caught:

@@ -449,7 +449,7 @@ class ApplyTests(ReconcileCase):
             words = "a webhook says: s3cret"
             client: Any = _Refused(self.client, "s", words, "apply", status)
             report = self.commit(secret, client=client)
-            self.assertIn("the API server refuses it", report.failed[0].reason)
+            self.assertIn("the API server refuses the", report.failed[0].reason)
             self.assertNotIn("s3cret", str(report.failed))
             plan = self.planned(secret)
             settings = self.reconciler().settings
@@ -457,7 +457,7 @@ class ApplyTests(ReconcileCase):
                 said = str(self.pair.run(preview_of(client, plan, settings)))
             except CallError as error:
                 said = error.message
-            self.assertIn("the API server refuses it", said)
+            self.assertIn("the API server refuses the", said)
             self.assertNotIn("s3cret", said)
 
     def test_an_inventory_in_git_is_none_of_its_objects(self) -> None:
