@@ -22,7 +22,14 @@ from modules.gitops.agent.objects.manifests import ObjectKey
 from tunnel.api import IKubernetesClient
 from tunnel.errors import CallError, Status
 
-__all__ = ["MAX_HISTORY", "AppliedCommit", "Approval", "OrderStore", "Orders"]
+__all__ = [
+    "MAX_HELD",
+    "MAX_HISTORY",
+    "AppliedCommit",
+    "Approval",
+    "OrderStore",
+    "Orders",
+]
 
 #: Maximum number of commits in the history.
 MAX_HISTORY = 20
@@ -124,9 +131,20 @@ class Orders:
         """
         return self.suspended, self.pinned
 
-    def holding(self, keys: Collection[ObjectKey]) -> Orders:
-        """Return orders that hold the deletes of exactly *keys*."""
-        return attrs.evolve(self, held=frozenset(map(_digest, sorted(keys)[:MAX_HELD])))
+    def holding(
+        self, keys: Collection[ObjectKey], released: Collection[ObjectKey]
+    ) -> Orders:
+        """
+        Return orders that hold the deletes of *keys* as well, but not of *released*.
+
+        All other deletes stay held, even if the inventory does not contain their
+        objects now: other clients may remove entries from the inventory, and add them
+        again later.  At `MAX_HELD`, the deletes that are held already take precedence.
+        """
+        kept = self.held - frozenset(map(_digest, released))
+        new = [one for one in map(_digest, sorted(keys)) if one not in kept]
+        added = new[: max(MAX_HELD - len(kept), 0)]
+        return attrs.evolve(self, held=kept.union(added))
 
     def is_held(self, key: ObjectKey) -> bool:
         """Return whether the delete of an object is waiting for an approval."""

@@ -377,7 +377,8 @@ class Passes:
 
         def used(orders: Orders) -> Orders:
             approval = orders.approval.without(report.commit, gone)
-            return attrs.evolve(orders.holding(report.held), approval=approval)
+            held = orders.holding(report.held, report.released)
+            return attrs.evolve(held, approval=approval)
 
         orders = self._desired.orders
         if replaces and (history[-1].summary == summary or history[-1].complete):

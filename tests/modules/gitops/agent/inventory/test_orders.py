@@ -10,10 +10,12 @@ import attrs
 
 from modules.gitops.agent.inventory.inventory import COMMIT, HELD_BEFORE, WRITES
 from modules.gitops.agent.inventory.orders import (
+    MAX_HELD,
     MAX_HISTORY,
     MAX_USER,
     MAX_USERS,
     Approval,
+    Orders,
 )
 from modules.gitops.agent.inventory.own_secret import OWN_LABEL
 from modules.gitops.agent.objects.manifests import ObjectKey
@@ -608,6 +610,52 @@ class OrdersTests(HalvesTestCase):
         self.assertIsNone(self.live("m002"))
         self.assertNotIn("held", self.orders)
 
+    def test_entries_that_others_remove_and_add_again(self) -> None:
+        """Their deletes still wait, however few they are at a time."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        self.commit(*config_maps(0))
+        before = self.inventory["data"]
+        victims = {name: one for name, one in before.items() if "held" in one}
+        self.assertEqual(len(victims), 9)
+        for removed in (
+            {},
+            {name: json.dumps({"uid": "another"}) for name in victims},
+        ):
+            inventory = self.inventory
+            inventory["data"] = {
+                **{name: one for name, one in before.items() if name not in victims},
+                **removed,
+            }
+            self.cluster.objects.put(inventory)
+            self.commit(object_("m000", data={"n": str(len(removed))}))
+            self.assertEqual(len(self.orders["held"]), 9)
+        for name, value in sorted(victims.items()):
+            inventory = self.inventory
+            known = json.loads(value)
+            del known["held"]
+            inventory["data"][name] = json.dumps(known)
+            self.cluster.objects.put(inventory)
+            self.commit(object_("m000", data={"n": name}))
+        for number in range(1, 10):
+            self.assertIsNotNone(self.live(f"m{number:03}"))
+        self.ask("Approve", release=self.status().release)
+        self.passes(5)
+        self.assertIsNone(self.live("m002"))
+        self.assertNotIn("held", self.orders)
+
+    def test_deletes_that_are_held_without_pruning(self) -> None:
+        """A pass that prunes nothing releases no delete."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        self.commit(*config_maps(0))
+        self.configure({"id": "apps", "prune": False})
+        self.assertEqual(len(self.orders["held"]), 9)
+        # In Git again, or gone: these deletes need no approval any more.
+        self.cluster.objects.remove("v1", "ConfigMap", "m009", "default")
+        self.commit(*config_maps(*range(5)))
+        self.assertEqual(len(self.orders["held"]), 4)
+
     def test_orders_from_git(self) -> None:
         """A manifest cannot be orders, kept or not when it leaves Git."""
         self.begin()
@@ -693,3 +741,15 @@ def test_approvals_of_two_users() -> None:
     assert len(approval.by) == MAX_USERS
     assert approval.by[-1].startswith("19, O=x")
     assert len(approval.by[-1]) == MAX_USER
+
+
+def test_the_limit_of_held_deletes() -> None:
+    """New ones do not displace the ones that are held already."""
+    keys = [ObjectKey("", "ConfigMap", "here", f"m{n:05}") for n in range(MAX_HELD + 5)]
+    before = Orders().holding(keys[-3:], ())
+    full = before.holding(keys, ())
+    assert len(full.held) == MAX_HELD
+    assert all(map(full.is_held, keys[-3:]))
+    less = full.holding((), keys[:2])
+    assert len(less.held) == MAX_HELD - 2
+    assert not less.is_held(keys[0])
