@@ -117,12 +117,16 @@ class InventoryEntry:
         been applied yet.
     :ivar held: the limit of the source that keeps the object until an operator approves
         its delete; empty if the delete is not held.
-    :ivar applied: the result of `Settled.text`; empty if unknown.  The ConfigMap adds a
-        signature, with a key from the Secret that contains the orders.
+    :ivar applied: the result of `Settled.text`; empty if unknown.  In the ConfigMap, a
+        signature of the entry follows, with a key from the Secret that contains the
+        orders.
     :ivar claimed: the inventory that owns the object, although Git also contains it
         here; empty if this inventory owns it.
     :ivar leaves: whether the commit of the inventory does not contain the object, so
         that other agents do not give it back.
+    :ivar is_signed: whether this agentk wrote the entry.  Other clients may write
+        inventories, and could otherwise have any object deleted that has the annotation
+        of this inventory, for instance an object of another installation.
     """
 
     uid: str = ""
@@ -130,6 +134,7 @@ class InventoryEntry:
     applied: str = ""
     claimed: str = ""
     leaves: bool = False
+    is_signed: bool = True
 
 
 @attrs.frozen(eq=False)
@@ -389,9 +394,7 @@ class InventoryStore:
             facts[SELECTION] = inventory.selection
         if self._writer is not None and self._writer.lease:
             facts[WRITER] = self._writer.mark
-        if self._orders is not None and any(
-            one.applied for one in inventory.entries.values()
-        ):
+        if self._orders is not None and inventory.entries:
             seal = await self._orders.seal()
             entries = {
                 key: _sealed(key, entry, seal)
@@ -700,8 +703,8 @@ def entry_of(data: Mapping[str, str], key: ObjectKey) -> InventoryEntry | None:
 
 
 def _sealed(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
-    """Sign `InventoryEntry.applied`."""
-    if not entry.applied:
+    """Sign an entry, unless another client wrote it."""
+    if not entry.is_signed:
         return entry
     signature = _signature(key, entry.uid, entry.applied, seal)
     return attrs.evolve(entry, applied=f"{entry.applied}:{signature}")
@@ -709,17 +712,18 @@ def _sealed(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
 
 def _opened(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
     """
-    Return an entry; its ``applied`` is removed if agentk did not sign it.
+    Return an entry, and whether agentk signed it; without a signature, ``applied`` is
+    removed.
 
     Other clients may write inventories, and could otherwise hide that an object differs
     from Git.
     """
     applied, _, signature = entry.applied.rpartition(":")
-    if applied and seal and signature.isascii():
+    if seal and signature.isascii():
         expected = _signature(key, entry.uid, applied, seal)
         if hmac.compare_digest(signature, expected):
             return attrs.evolve(entry, applied=applied)
-    return attrs.evolve(entry, applied="")
+    return attrs.evolve(entry, applied="", is_signed=False)
 
 
 def _signature(key: ObjectKey, uid: str, applied: str, seal: str) -> str:

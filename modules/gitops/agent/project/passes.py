@@ -377,7 +377,7 @@ class Passes:
 
         def used(orders: Orders) -> Orders:
             approval = orders.approval.without(report.commit, gone)
-            held = orders.holding(report.held, report.released)
+            held = orders.holding(report.holds, report.released)
             return attrs.evolve(held, approval=approval)
 
         orders = self._desired.orders

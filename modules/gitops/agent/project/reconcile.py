@@ -57,6 +57,9 @@ class Report:
 
     :ivar problems: why agentk did not apply the commit; empty if agentk applied it.
     :ivar held: see `Plan.held`.
+    :ivar holds: objects of *held* that the orders record.  Objects without a signature
+        in the inventory are left out: they stay held anyway, and other clients could
+        add any number of them.
     :ivar released: objects whose deletes need no approval any more, because the objects
         are in Git or no longer belong to the source.
     """
@@ -65,6 +68,7 @@ class Report:
     problems: tuple[SourceProblem, ...] = ()
     results: Mapping[ObjectKey, Result] = attrs.field(factory=dict)
     held: tuple[ObjectKey, ...] = ()
+    holds: tuple[ObjectKey, ...] = ()
     released: tuple[ObjectKey, ...] = ()
 
     @property
@@ -187,6 +191,9 @@ class Reconciler:
             commit,
             results=act.results,
             held=plan.held,
+            holds=tuple(
+                key for key in plan.held if plan.inventory.entries[key].is_signed
+            ),
             released=_released(plan, act.results, of.settings.inventory_id),
         )
 

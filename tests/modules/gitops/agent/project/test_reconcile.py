@@ -15,7 +15,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from modules.gitops.agent.apply import act, backups
 from modules.gitops.agent.apply.ledger import Superseded
 from modules.gitops.agent.apply.outcome import Outcome, Result
-from modules.gitops.agent.inventory.inventory import COMMIT, LABEL, InventoryStore
+from modules.gitops.agent.inventory.claims import Claim
+from modules.gitops.agent.inventory.inventory import (
+    COMMIT,
+    LABEL,
+    Inventory,
+    InventoryEntry,
+    InventoryStore,
+)
 from modules.gitops.agent.inventory.orders import Orders, OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.differences import owned_fields
@@ -27,7 +34,13 @@ from modules.gitops.agent.objects.manifests import (
 )
 from modules.gitops.agent.objects.prune_guards import AWAY, OWNER, guard_of_object
 from modules.gitops.agent.plan.order import DEPENDS_ON
-from modules.gitops.agent.plan.plan import Plan, SourceSettings, Verb
+from modules.gitops.agent.plan.plan import (
+    UNSIGNED,
+    UNSIGNED_CLAIMED,
+    Plan,
+    SourceSettings,
+    Verb,
+)
 from modules.gitops.agent.project.preview import preview_of
 from modules.gitops.agent.project.reconcile import Pass, Reconciler, Report
 from modules.gitops.agent.source import threads
@@ -720,6 +733,104 @@ class PruneTests(ReconcileCase):
         report = self.commit(*config_maps(1, 2))
         self.assertEqual([one.key.name for one in report.blocked], ["m003"])
         self.assertEqual(self.names(), {"m001", "m002", "m003"})
+
+    def change_entries(self, **values: Any) -> None:
+        """As a client that may write ConfigMaps; None removes an entry."""
+        found = self.live(f"inventory-{ID}")
+        data = {**found["data"], **values}
+        found["data"] = {name: one for name, one in data.items() if one is not None}
+        self.objects.put(found)
+
+    def test_entries_that_agentk_did_not_write(self) -> None:
+        """An object of another installation, with an equal id, needs an approval."""
+        self.commit(*config_maps(*range(6)))
+        theirs = object_(
+            "theirs", metadata={"namespace": "default", "annotations": {OWNER: ID}}
+        )
+        keep = {OWNER: ID, "helm.sh/resource-policy": "keep"}
+        self.objects.put(theirs)
+        self.objects.put(
+            object_("kept", metadata={"namespace": "default", "annotations": keep})
+        )
+        uid = self.live("theirs")["metadata"]["uid"]
+        own = self.live(f"inventory-{ID}")["data"]["default_m001__ConfigMap"]
+        for value in (
+            "",
+            json.dumps({"uid": uid}),
+            json.dumps({**json.loads(own), "uid": uid}),
+        ):
+            self.change_entries(
+                default_theirs__ConfigMap=value, default_kept__ConfigMap=""
+            )
+            report = self.commit(*config_maps(*range(6)))
+            (blocked,) = report.blocked
+            self.assertEqual((blocked.key.name, blocked.reason), ("theirs", UNSIGNED))
+            # Not recorded: there may be any number of them.
+            self.assertEqual((len(report.held), report.holds), (1, ()))
+            self.assertEqual(self.outcomes(report)["kept"], Outcome.FORGOTTEN)
+            annotations = self.live("kept")["metadata"]["annotations"]
+            self.assertEqual(annotations, keep)
+        # Such entries make no share smaller, and no share larger.
+        self.assertEqual(len(self.commit(*config_maps(0, 1)).blocked), 5)
+        self.commit(*config_maps(*range(6)), commit="x")
+        self.approve(self.commit(*config_maps(*range(6)), commit="x"))
+        self.commit(*config_maps(*range(6)), commit="x")
+        self.assertIsNone(self.live("theirs"))
+
+    def test_a_claim_to_an_object_of_an_unsigned_entry(self) -> None:
+        """The object is not released either."""
+        self.commit(*config_maps(1))
+        theirs = object_(
+            "theirs", metadata={"namespace": "default", "annotations": {OWNER: ID}}
+        )
+        self.objects.put(theirs)
+        self.change_entries(default_theirs__ConfigMap="")
+
+        async def claimed(objects: Any) -> Any:
+            return {key: Claim("another agent has it", True) for key in objects}
+
+        report = self.commit(*config_maps(1), claims=claimed)
+        self.assertIn(UNSIGNED_CLAIMED, report.blocked[0].reason)
+        self.assertEqual(self.live("theirs")["metadata"]["annotations"], {OWNER: ID})
+
+    def test_entries_of_earlier_versions(self) -> None:
+        """The first pass signs what is in Git; what was signed before needs nothing."""
+        secrets = [object_(f"s{n}", "Secret") for n in range(3)]
+        self.commit(*config_maps(*range(6)), *secrets)
+        data = self.live(f"inventory-{ID}")["data"]
+        for name, value in data.items():
+            if "Secret" in name:
+                known = json.loads(value)
+                self.assertEqual(known.pop("applied")[0], ":")
+                data[name] = json.dumps(known)
+        self.change_entries(**data)
+        # A Secret that leaves Git with the first pass waits; a ConfigMap does not.
+        report = self.commit(*config_maps(*range(5)), *secrets[:2])
+        self.assertEqual([one.key.name for one in report.blocked], ["s2"])
+        self.assertEqual(report.blocked[0].reason, UNSIGNED)
+        self.assertIsNone(self.live("m005"))
+        self.commit(*config_maps(*range(5)), secrets[0])
+        self.assertIsNone(self.live("s1", "Secret"))
+        self.assertIsNotNone(self.live("s2", "Secret"))
+
+    def test_an_entry_without_a_uid(self) -> None:
+        """agentk was killed after it had created the object, and prunes it."""
+        self.commit(*config_maps(1))
+        plan = self.planned(*config_maps(1, 2))
+        given = self.reconciler()
+        self.pair.run(given.store.read())
+        entries = {
+            **plan.inventory.entries,
+            ObjectKey("", "ConfigMap", "default", "m002"): InventoryEntry(),
+        }
+        self.pair.run(given.store.write(Inventory(entries, "c")))
+        self.objects.put(
+            object_(
+                "m002", metadata={"namespace": "default", "annotations": {OWNER: ID}}
+            )
+        )
+        report = self.commit(*config_maps(1))
+        self.assertEqual(self.outcomes(report)["m002"], Outcome.PRUNED)
 
     def test_most_of_it(self) -> None:
         self.commit(*config_maps(*range(30)))
