@@ -23,7 +23,7 @@ import hmac
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -46,6 +46,7 @@ __all__ = [
     "PARTS",
     "SELECTION",
     "SOURCE",
+    "UNMARKED",
     "WRITER",
     "Inventory",
     "InventoryEntry",
@@ -86,6 +87,9 @@ SELECTION = "txkas/selection"
 
 #: Reason to hold an object whose inventory entry is no longer marked as held.
 HELD_BEFORE = "it waited for an approval before"
+
+#: Value of `Inventory.of_other` if the inventory does not name its writer.
+UNMARKED = f"unknown, because the annotation {WRITER} is missing"
 
 #: Number of hexadecimal characters of a signature in the inventory.
 MAC = 32
@@ -152,6 +156,7 @@ class Inventory:
         waited for others; empty while a delete waits after the settings changed.
     :ivar of_other: the agentk that wrote the inventory last, if that agentk belongs to
         another agent or led with another Lease; empty if it is this agentk or unknown.
+    :ivar is_lost: whether no inventory exists although the project was applied before.
     """
 
     entries: Mapping[ObjectKey, InventoryEntry] = attrs.field(factory=dict)
@@ -161,6 +166,7 @@ class Inventory:
     of_other: str = ""
     source: str = ""
     selection: str = ""
+    is_lost: bool = False
 
 
 class _Parts(NamedTuple):
@@ -182,9 +188,9 @@ class InventoryStore:
 
     :param inventory_id: ``<agent id>-<project id>``, as in cli-utils.
     :param namespace: the Namespace of the inventory's ConfigMaps.
-    :param former: a Namespace that may contain the ConfigMaps instead, from an earlier
-        version or from GitLab's agent; the next `write` moves the ConfigMaps.  Empty
-        without such a Namespace.
+    :param formers: Namespaces that may contain the ConfigMaps instead, from other
+        settings, an earlier version or GitLab's agent, the most recent first; the next
+        `write` moves the ConfigMaps.  Empty names are ignored.
     :param writer: this agentk; None if no other agentk exists.
     :param orders: the orders for the project; None if operators cannot give any.
     """
@@ -196,7 +202,7 @@ class InventoryStore:
         client: IKubernetesClient,
         inventory_id: str,
         namespace: str,
-        former: str = "",
+        formers: Sequence[str] = (),
         writer: InventoryWriter | None = None,
         orders: OrderStore | None = None,
     ) -> None:
@@ -204,12 +210,13 @@ class InventoryStore:
         self._writer = writer
         self._id = inventory_id
         self.namespace = namespace
-        self._former = "" if former == namespace else former
+        self._formers = [one for one in formers if one not in ("", namespace)]
         self._orders = orders
         #: Parts in *namespace* as they were last read or written, with their versions.
         self._parts: list[dict[str, Any]] = []
-        #: Whether the inventory was last read from *former*.
-        self._moves = False
+        #: The Namespace of *formers* from which the inventory was last read; empty if
+        #: it was read from *namespace*, or not found.
+        self._moves = ""
 
     async def read(self) -> Inventory:
         """
@@ -224,23 +231,21 @@ class InventoryStore:
             # `confirm` and `check` read the orders again before the first change.
             orders = await self._orders.known()
         approval = orders.approval
+        last = orders.last
+        if last.namespace not in ("", self.namespace, *self._formers):
+            self._formers.insert(0, last.namespace)
         first = await self._get(0)
-        self._moves = False
+        self._moves = ""
         if first is None:
-            found = await self._read_former()
-            self._moves = found is not None
+            found = await self._read_former(orders)
         else:
-            found = await self._read_parts(first)
+            found = await self._read_parts(first, orders)
         if found is None:
             self._parts = []
-            return Inventory(approval=approval)
+            return Inventory(approval=approval, is_lost=bool(orders.history))
         of_other, parts, entries = found
         first = parts[0]
         annotations = first["metadata"].get("annotations") or {}
-        if self._orders is not None:
-            entries = {
-                key: _opened(key, entry, orders.seal) for key, entry in entries.items()
-            }
         for key, entry in entries.items():
             if not entry.held and orders.is_held(key):
                 # Mark the object as held: other clients may write inventories, and
@@ -251,15 +256,29 @@ class InventoryStore:
             entries,
             annotations.get(COMMIT, ""),
             approval,
-            annotations.get(DEFAULT, first["metadata"]["namespace"]),
+            last.default_namespace
+            or annotations.get(DEFAULT, first["metadata"]["namespace"]),
             of_other,
             annotations.get(SOURCE, ""),
             annotations.get(SELECTION, ""),
         )
 
-    async def _read_former(self) -> _Parts | None:
+    async def _read_former(self, orders: Orders) -> _Parts | None:
         """
-        Return the inventory in the former Namespace; None if no usable inventory exists
+        Return the inventory in the first former Namespace that contains a usable one;
+        None if no former Namespace does.
+
+        :raises CallError: as in `IKubernetesClient`.
+        """
+        for former in tuple(self._formers):
+            if (found := await self._read_from(former, orders)) is not None:
+                self._moves = former
+                return found
+        return None
+
+    async def _read_from(self, former: str, orders: Orders) -> _Parts | None:
+        """
+        Return the inventory in a former Namespace; None if no usable inventory exists
         in that Namespace.
 
         An unusable inventory is ignored, because users of that Namespace may write
@@ -267,59 +286,75 @@ class InventoryStore:
 
         :raises CallError: as in `IKubernetesClient`.
         """
-        if not self._former:
-            return None
-        first = await self._found(0, self._former)
+        first = await self._found(0, former)
         if first is None:
             return None
         try:
             if not self._is_labelled(first):
                 raise self._unreadable(first, f"it has no label {LABEL}: {self._id}")
-            return await self._read_parts(self._ours(first))
+            return await self._read_parts(self._ours(first), orders)
         except CallError as error:
             if error.status is not Status.FAILED_PRECONDITION:
                 raise
             self._log.warn(
                 "ignoring the former inventory {namespace}/{name}: {reason}",
-                namespace=self._former,
+                namespace=former,
                 name=self._name(0),
                 reason=clean(error.message, MAX_REASON, " "),
             )
         # Ignore the former inventory; it is not deleted either.
-        self._former = ""
+        self._formers.remove(former)
         return None
 
-    async def _read_parts(self, first: dict[str, Any]) -> _Parts:
+    async def _read_parts(self, first: dict[str, Any], orders: Orders) -> _Parts:
         """
         Return the content of the inventory that begins with *first*.
 
         :raises CallError: as `read`.
         """
-        mark = (first["metadata"].get("annotations") or {}).get(WRITER, "")
-        of_other = await self._of_other(mark)
         parts = await self._all(first)
         entries: dict[ObjectKey, InventoryEntry] = {}
         for part in parts:
-            for key, value in (part.get("data") or {}).items():
+            for text, value in (part.get("data") or {}).items():
                 try:
-                    entries.update([_read(key, value)])
+                    key, entry = _read(text, value)
                 except ValueError as error:
                     raise self._unreadable(part, str(error)) from None
-        return _Parts(of_other, parts, entries)
+                if self._orders is not None:
+                    entry = _opened(key, entry, orders.seal)
+                entries[key] = entry
+        mark = (first["metadata"].get("annotations") or {}).get(WRITER, "")
+        return _Parts(await self._of_other(mark, entries, orders), parts, entries)
 
     def _is_labelled(self, part: dict[str, Any]) -> bool:
         labels = part["metadata"].get("labels") or {}
         return bool(labels.get(LABEL) == self._id)
 
-    async def _of_other(self, mark: str) -> str:
+    async def _of_other(
+        self,
+        mark: str,
+        entries: Mapping[ObjectKey, InventoryEntry],
+        orders: Orders,
+    ) -> str:
         """
         Return the value of `Inventory.of_other` for the mark of a writer.
 
         :raises CallError: as `read`.
         """
-        if self._writer is None or mark in ("", self._writer.mark):
+        if self._writer is None:
             return ""
-        if await self._writer.leads_elsewhere(mark):
+        own, last = self._writer.mark, orders.last.writer
+        if mark in ("", own):
+            if last not in ("", own):
+                return clean(last, MAX_MARK)
+            # Other clients may have removed the mark of another agentk.
+            is_missing = not mark and self._writer.lease and orders.history
+            return UNMARKED if is_missing else ""
+        # Another agentk would not have kept this agentk's signatures, so another client
+        # wrote the mark.
+        signs = self._orders is not None
+        is_ours = signs and any(one.is_signed for one in entries.values())
+        if not is_ours and await self._writer.leads_elsewhere(mark):
             raise CallError(
                 Status.FAILED_PRECONDITION,
                 f"another agentk ({mark}: its agent and Lease) applies a repository "
@@ -401,7 +436,7 @@ class InventoryStore:
                 for key, entry in inventory.entries.items()
             }
             inventory = attrs.evolve(inventory, entries=entries)
-        count, datas = self._split(inventory.entries)
+        inventory, count, datas = self._fitting(inventory)
         moved = self._moves
         if moved:
             # Write part 0 last: until part 0 exists, the former inventory is in effect.
@@ -409,7 +444,7 @@ class InventoryStore:
                 await self._write_part(number, datas[number], facts, count, None)
                 for number in reversed(range(count))
             ]
-            self._parts, self._moves = written[::-1], False
+            self._parts, self._moves = written[::-1], ""
         else:
             await self._replace(inventory, count, datas, facts)
         await self._remove_former(moved)
@@ -474,6 +509,31 @@ class InventoryStore:
         if not (others and is_same):
             await self._put(0, datas[0], facts, count)
 
+    def _fitting(
+        self, inventory: Inventory
+    ) -> tuple[Inventory, int, list[dict[str, str]]]:
+        """
+        Return the inventory as it is written, and the result of `_split`.
+
+        :raises CallError: RESOURCE_EXHAUSTED if the inventory is too large.
+        """
+        try:
+            return inventory, *self._split(inventory.entries)
+        except CallError:
+            signed = {k: one for k, one in inventory.entries.items() if one.is_signed}
+            if len(signed) == len(inventory.entries):
+                raise
+        # Other clients may have added any number of entries, and must not be able to
+        # stop the project.
+        self._log.warn(
+            "the inventory {namespace}/{name} is too large: removing {count} entries "
+            "that this agentk did not write",
+            namespace=self.namespace,
+            name=self._name(0),
+            count=len(inventory.entries) - len(signed),
+        )
+        return attrs.evolve(inventory, entries=signed), *self._split(signed)
+
     def _annotations(self) -> dict[str, str]:
         """Return the annotations of part 0 as it was last read or written."""
         metadata = self._parts[0]["metadata"] if self._parts else {}
@@ -507,32 +567,33 @@ class InventoryStore:
     def _name(self, number: int) -> str:
         return part_name(self._id, number)
 
-    async def _remove_former(self, moved: bool) -> None:
+    async def _remove_former(self, moved: str) -> None:
         """
-        Delete the parts in the former Namespace, part 0 last.
+        Delete the parts in the former Namespaces, part 0 last.
 
         A failure is only logged: the inventory is read from the new Namespace from now
         on.
 
-        :param moved: whether the inventory was moved to the new Namespace.  If not, the
-            old inventory may belong to an agentk of another kas, whose agent has the
-            same id.
+        :param moved: the former Namespace from which the inventory was moved; empty if
+            it was not moved.  In any other Namespace, the old inventory may belong to
+            an agentk of another kas, whose agent has the same id.
         """
-        former, self._former = self._former, ""
-        try:
-            await self._delete_parts(former, moved)
-        except CallError as error:
-            self._log.warn(
-                "cannot delete the former inventory {namespace}/{name}, delete it: "
-                "{reason}",
-                namespace=former,
-                name=self._name(0),
-                reason=clean(error.message, MAX_REASON, " "),
-            )
+        formers, self._formers = self._formers, []
+        for former in formers:
+            try:
+                await self._delete_parts(former, former == moved)
+            except CallError as error:
+                self._log.warn(
+                    "cannot delete the former inventory {namespace}/{name}, delete it: "
+                    "{reason}",
+                    namespace=former,
+                    name=self._name(0),
+                    reason=clean(error.message, MAX_REASON, " "),
+                )
 
     async def _delete_parts(self, former: str, moved: bool) -> None:
         found: list[dict[str, Any]] = []
-        while former and len(found) < MAX_PARTS:
+        while len(found) < MAX_PARTS:
             part = await self._found(len(found), former)
             if part is None:
                 break

@@ -27,6 +27,7 @@ __all__ = [
     "MAX_HISTORY",
     "AppliedCommit",
     "Approval",
+    "LastPass",
     "OrderStore",
     "Orders",
 ]
@@ -106,6 +107,23 @@ class Approval:
 
 
 @attrs.frozen
+class LastPass:
+    """
+    Facts about the inventory after the last pass; empty if unknown.
+
+    The inventory contains most of them as well, but other clients may change it.
+
+    :ivar writer: the agentk (`InventoryWriter.mark`).
+    :ivar namespace: the Namespace of the inventory.
+    :ivar default_namespace: the ``default_namespace`` of the objects.
+    """
+
+    writer: str = ""
+    namespace: str = ""
+    default_namespace: str = ""
+
+
+@attrs.frozen
 class Orders:
     """
     Orders for one project, and its history.
@@ -115,6 +133,7 @@ class Orders:
     :ivar history: the applied commits, the newest last.
     :ivar held: digests of the objects whose deletes wait for an approval.
     :ivar seal: the key of the signatures in the inventory; empty if none was made yet.
+    :ivar last: facts to compare the inventory with.
     """
 
     approval: Approval = Approval()
@@ -123,6 +142,7 @@ class Orders:
     history: tuple[AppliedCommit, ...] = ()
     held: frozenset[str] = frozenset()
     seal: str = attrs.field(default="", repr=False)
+    last: LastPass = LastPass()
 
     @property
     def bound(self) -> tuple[bool, str]:
@@ -303,6 +323,8 @@ def _written(orders: Orders) -> bytes:
         found["held"] = sorted(orders.held)
     if orders.seal:
         found["seal"] = orders.seal
+    if orders.last != LastPass():
+        found["last"] = attrs.asdict(orders.last)
     return json.dumps(found, separators=(",", ":")).encode()
 
 
@@ -324,4 +346,10 @@ def _orders(found: Mapping[str, Any]) -> Orders:
         ),
         frozenset(map(str, found.get("held", ()))),
         str(found.get("seal", "")),
+        LastPass(
+            **{
+                name: str((found.get("last") or {}).get(name, ""))
+                for name in attrs.fields_dict(LastPass)
+            }
+        ),
     )

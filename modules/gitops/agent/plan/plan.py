@@ -618,11 +618,7 @@ def _held(
     entries = inventory.entries
     unsigned = {one.key for one in leaving if not entries[one.key].is_signed}
     going = {one.key for one in leaving if one.verb is Verb.PRUNE}
-    held = {
-        key: UNSIGNED if key in unsigned else entries[key].held
-        for key in going
-        if key in unsigned or entries[key].held
-    }
+    held = {key: entries[key].held for key in going if entries[key].held}
     others = [key for key in going if key not in held]
     # Objects that no longer exist, or never existed, must not lower the share either;
     # an object that agentk cannot see may never have existed.
@@ -641,8 +637,10 @@ def _held(
             "the objects in the cluster would be deleted"
         )
     else:
-        why = guard_of_set(len(others), count, wanted, settings.limits)
-    return held | dict.fromkeys(others, why) if why else held
+        signed = sum(key not in unsigned for key in others)
+        why = guard_of_set(signed, count, wanted, settings.limits)
+        held |= dict.fromkeys(unsigned.intersection(others), UNSIGNED)
+    return dict.fromkeys(others, why) | held if why else held
 
 
 async def _guarded(

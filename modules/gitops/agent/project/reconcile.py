@@ -62,6 +62,7 @@ class Report:
         add any number of them.
     :ivar released: objects whose deletes need no approval any more, because the objects
         are in Git or no longer belong to the source.
+    :ivar is_lost: see `Inventory`.
     """
 
     commit: str
@@ -70,6 +71,7 @@ class Report:
     held: tuple[ObjectKey, ...] = ()
     holds: tuple[ObjectKey, ...] = ()
     released: tuple[ObjectKey, ...] = ()
+    is_lost: bool = False
 
     @property
     def release(self) -> str:
@@ -195,6 +197,7 @@ class Reconciler:
                 key for key in plan.held if plan.inventory.entries[key].is_signed
             ),
             released=_released(plan, act.results, of.settings.inventory_id),
+            is_lost=plan.inventory.is_lost,
         )
 
     def _without_left(self, plan: Plan) -> Plan:

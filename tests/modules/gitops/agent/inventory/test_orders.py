@@ -8,7 +8,13 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.agent.inventory.inventory import COMMIT, HELD_BEFORE, WRITES
+from modules.gitops.agent.inventory.inventory import (
+    COMMIT,
+    HELD_BEFORE,
+    UNMARKED,
+    WRITER,
+    WRITES,
+)
 from modules.gitops.agent.inventory.orders import (
     MAX_HELD,
     MAX_HISTORY,
@@ -20,6 +26,7 @@ from modules.gitops.agent.inventory.orders import (
 from modules.gitops.agent.inventory.own_secret import OWN_LABEL
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.project.explanations import LOST
 from modules.gitops.agent.project.passes import AGAIN
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
@@ -655,6 +662,73 @@ class OrdersTests(HalvesTestCase):
         self.cluster.objects.remove("v1", "ConfigMap", "m009", "default")
         self.commit(*config_maps(*range(5)))
         self.assertEqual(len(self.orders["held"]), 4)
+
+    def change_annotations(self, **values: str) -> None:
+        """As a client that may write ConfigMaps; an empty value removes one."""
+        inventory = self.inventory
+        annotations = inventory["metadata"]["annotations"]
+        for name, value in values.items():
+            annotations["txkas/" + name.replace("_", "-")] = value
+        inventory["metadata"]["annotations"] = {
+            name: value for name, value in annotations.items() if value
+        }
+        self.cluster.objects.put(inventory)
+
+    def test_a_mark_that_others_remove(self) -> None:
+        """The Secret names the agentk of the last pass, too."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(6)))})
+        self.configure({"id": "apps"})
+        mark = self.orders["last"]["writer"]
+        self.assertEqual(mark, self.inventory["metadata"]["annotations"][WRITER])
+        self.change_annotations(writer="")
+        self.commit(*config_maps(*range(5)))
+        self.assertIsNotNone(self.live("m005"))
+        self.assertTrue(self.said(f"another agentk ({UNMARKED})"))
+        # Another agentk was here before, whatever the annotation says.
+        orders = self.orders
+        orders["last"]["writer"] = "main@else/agent-1-lock"
+        secret = self.secret
+        value = base64.b64encode(json.dumps(orders).encode()).decode()
+        secret["data"]["orders"] = value
+        self.cluster.objects.put(secret)
+        self.commit(*config_maps(*range(4)))
+        self.assertIsNotNone(self.live("m004"))
+        self.assertTrue(self.said("another agentk (main@else/agent-1-lock)"))
+        # From now on, this agentk is the last one.
+        self.assertEqual(self.orders["last"]["writer"], mark)
+        self.commit(*config_maps(*range(3)))
+        self.assertIsNone(self.live("m003"))
+
+    def test_a_default_namespace_that_others_change(self) -> None:
+        """Objects in the former Namespace stay."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(2)))})
+        self.configure({"id": "apps"})
+        self.change_annotations(default_namespace="new")
+        self.configure({"id": "apps", "default_namespace": "new"})
+        self.assertIsNotNone(self.live("m001"))
+        self.assertTrue(self.said("default_namespace was default and is new now"))
+        # As long as a delete waits, the objects of both are in the cluster.
+        self.assertEqual(self.orders["last"]["default_namespace"], "default")
+        self.ask("Approve", release=self.status().release)
+        self.passes(5)
+        self.assertIsNone(self.live("m001"))
+        self.assertEqual(self.orders["last"]["default_namespace"], "new")
+
+    def test_an_inventory_that_is_gone(self) -> None:
+        """The status says so, and nothing that was held is deleted later."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        self.commit(*config_maps(0))
+        before = self.inventory
+        name = before["metadata"]["name"]
+        self.cluster.objects.remove("v1", "ConfigMap", name, "default")
+        self.commit(*config_maps(0, 10))
+        self.assertIn(LOST, self.status().problems)
+        self.assertEqual(len(self.orders["held"]), 9)
+        self.cluster.objects.put(before)
+        self.commit(*config_maps(0, 10, 11))
+        self.assertNotIn(LOST, self.status().problems)
+        self.assertIsNotNone(self.live("m001"))
 
     def test_orders_from_git(self) -> None:
         """A manifest cannot be orders, kept or not when it leaves Git."""

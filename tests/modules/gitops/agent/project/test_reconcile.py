@@ -15,10 +15,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from modules.gitops.agent.apply import act, backups
 from modules.gitops.agent.apply.ledger import Superseded
 from modules.gitops.agent.apply.outcome import Outcome, Result
+from modules.gitops.agent.inventory import inventory
 from modules.gitops.agent.inventory.claims import Claim
 from modules.gitops.agent.inventory.inventory import (
     COMMIT,
     LABEL,
+    WRITER,
     Inventory,
     InventoryEntry,
     InventoryStore,
@@ -176,7 +178,7 @@ class ReconcileCase(SynchronousTestCase):
             inventory_id,
             "default",
             writer=writer,
-            orders=OrderStore(client, inventory_id, "default"),
+            orders=OrderStore(client, inventory_id, given.pop("own", "default")),
         )
         of_pass = {
             name: given.pop(name)
@@ -689,7 +691,7 @@ class PruneTests(ReconcileCase):
 
     def test_two_installations_with_one_name(self) -> None:
         """Neither deletes what the other one has; whichever begins is first."""
-        self.commit(*config_maps(1, 2), lease="one/lock")
+        self.commit(*config_maps(1, 2), lease="one/lock", own="one")
         lease = {"holderIdentity": "a", "renewTime": "1970-01-01T00:00:00.000000Z"}
         self.objects.put(
             object_(
@@ -722,6 +724,56 @@ class PruneTests(ReconcileCase):
         self.approve(report)
         self.commit(*config_maps(3), lease="two/lock", commit="y")
         self.assertEqual(self.names(), {"m003"})
+
+    def test_marks_of_other_clients(self) -> None:
+        """No mark stops a project if the inventory has agentk's signatures."""
+        self.commit(*config_maps(1, 2))
+        for name in ("ours", "node-0"):
+            lease = {"holderIdentity": "a", "renewTime": "1970-01-01T00:00:00.000000Z"}
+            self.objects.put(
+                object_(
+                    name,
+                    "Lease",
+                    "coordination.k8s.io/v1",
+                    metadata={"namespace": "there"},
+                    spec={**lease, "leaseDurationSeconds": 15},
+                )
+            )
+        for mark in ("main@there/ours", "x@there/node-0"):
+            found = self.live(f"inventory-{ID}")
+            found["metadata"]["annotations"][WRITER] = mark
+            self.objects.put(found)
+            report = self.commit(*config_maps(1))
+            self.assertIn("another agentk (main@there", report.blocked[0].reason)
+        # Only an agentk with the same id writes the same inventory.
+        found = self.live(f"inventory-{ID}")
+        found["metadata"]["annotations"][WRITER] = "x@there/node-0"
+        self.objects.put({**found, "data": {"default_m009__ConfigMap": ""}})
+        self.commit(*config_maps(1))
+        found = self.live(f"inventory-{ID}")
+        found["metadata"]["annotations"][WRITER] = "main@there/ours"
+        self.objects.put({**found, "data": {"default_m009__ConfigMap": ""}})
+        with self.assertRaises(CallError):
+            self.commit(*config_maps(1))
+
+    def test_more_entries_than_an_inventory_holds(self) -> None:
+        """Entries that other clients added do not stop the project."""
+        self.commit(*config_maps(*range(4)))
+        self.patch(inventory, "MAX_PARTS", 2)
+        self.patch(inventory, "MAX_PART", 1000)
+        # Of a kind that agentk cannot look for now, so that none is forgotten.
+        self.objects.add_kind(SERVICES)
+        self.objects.put(SERVICE)
+        junk = {f"default_y{n:03}_x.io_Thing": "" for n in range(200)}
+        self.change_entries(**junk)
+        report = self.commit(object_("m000", data={"n": "x"}), *config_maps(1, 2, 3))
+        self.assertEqual(len(report.blocked), 200)
+        self.assertEqual(self.live("m000")["data"], {"n": "x"})
+        self.assertEqual(len(self.inventory()), 4)
+        # Entries of agentk itself are never removed.
+        with self.assertRaises(CallError) as caught:
+            self.commit(*config_maps(*range(40)))
+        self.assertIs(caught.exception.status, Status.RESOURCE_EXHAUSTED)
 
     def test_two_installations_with_one_lease(self) -> None:
         """In one Namespace their agentk lead by turns."""
