@@ -15,6 +15,10 @@ that has lost its leadership fails at that write.  Part 0 names a new commit onl
 second write, after all other parts, because other agents then rely on every entry.
 Because part 0 may be unchanged, agentk also checks its version before each delete and
 after each wait.
+
+Other clients may write ConfigMaps.  Therefore agentk signs each entry, and the Secret
+with the orders contains the facts that hold deletes.  agentk signs an entry that
+another client added only if Git contains its object.
 """
 
 from __future__ import annotations
