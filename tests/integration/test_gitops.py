@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from modules.gitops.agent.objects.prune_guards import OWNER
 from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import PATIENCE, eventually, kasctl
@@ -280,6 +281,43 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
     assert stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}
     stand.kas.ctl(*found[1].split())
     eventually(lambda: stand.config_maps() == {"m0"})
+
+
+def test_entries_that_other_clients_write(stand: Stand) -> None:
+    """No delete is released, and no other object deleted, by way of ConfigMaps."""
+    space = stand.namespace
+    stand.settled(stand.commit(*(config_map(f"m{n}", space) for n in range(6))))
+    stand.settled(stand.commit(config_map("m0", space)))
+    stand.says("5 of 6 objects would be deleted, more than 50 %")
+    (name,) = stand.inventories()
+    path = f"/api/v1/namespaces/{space}/configmaps/{name}"
+    owner = stand.config_map("m0")["metadata"]["annotations"][OWNER]
+    theirs = config_map("theirs", space)
+    theirs["metadata"]["annotations"] = {OWNER: owner}
+    stand.cluster.call("POST", path.rpartition("/")[0], theirs)
+
+    def change(entries: dict[str, str]) -> None:
+        found = stand.live(path)
+        found["metadata"].pop("managedFields", None)
+        found["data"] = entries
+        stand.cluster.call("PUT", path, found)
+
+    eventually(lambda: "held" in stand.live(path)["data"][f"{space}_m1__ConfigMap"])
+    before = stand.live(path)["data"]
+    own, other = f"{space}_m0__ConfigMap", f"{space}_theirs__ConfigMap"
+    change({own: before[own], other: ""})
+    stand.settled(stand.commit(config_map("m0", space, value="1")))
+    stand.says("this agentk did not write its entry in the inventory")
+    again = {own: before[own]}
+    for number in (1, 2):
+        key = f"{space}_m{number}__ConfigMap"
+        known = json.loads(before[key])
+        del known["held"]
+        again[key] = json.dumps(known)
+    change(again)
+    stand.settled(stand.commit(config_map("m0", space, value="2")))
+    stand.says("it waited for an approval before")
+    assert stand.config_maps() == {*(f"m{n}" for n in range(6)), "theirs"}
 
 
 def test_a_definition_and_its_objects_at_once(stand: Stand) -> None:

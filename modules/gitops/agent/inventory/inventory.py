@@ -15,6 +15,10 @@ that has lost its leadership fails at that write.  Part 0 names a new commit onl
 second write, after all other parts, because other agents then rely on every entry.
 Because part 0 may be unchanged, agentk also checks its version before each delete and
 after each wait.
+
+Other clients may write ConfigMaps.  Therefore agentk signs each entry, and the Secret
+with the orders contains the facts that hold deletes.  agentk signs an entry that
+another client added only if Git contains its object.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import hmac
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -46,6 +50,7 @@ __all__ = [
     "PARTS",
     "SELECTION",
     "SOURCE",
+    "UNMARKED",
     "WRITER",
     "Inventory",
     "InventoryEntry",
@@ -87,6 +92,9 @@ SELECTION = "txkas/selection"
 #: Reason to hold an object whose inventory entry is no longer marked as held.
 HELD_BEFORE = "it waited for an approval before"
 
+#: Value of `Inventory.of_other` if the inventory does not name its writer.
+UNMARKED = f"unknown, because the annotation {WRITER} is missing"
+
 #: Number of hexadecimal characters of a signature in the inventory.
 MAC = 32
 
@@ -117,12 +125,16 @@ class InventoryEntry:
         been applied yet.
     :ivar held: the limit of the source that keeps the object until an operator approves
         its delete; empty if the delete is not held.
-    :ivar applied: the result of `Settled.text`; empty if unknown.  The ConfigMap adds a
-        signature, with a key from the Secret that contains the orders.
+    :ivar applied: the result of `Settled.text`; empty if unknown.  In the ConfigMap, a
+        signature of the entry follows, with a key from the Secret that contains the
+        orders.
     :ivar claimed: the inventory that owns the object, although Git also contains it
         here; empty if this inventory owns it.
     :ivar leaves: whether the commit of the inventory does not contain the object, so
         that other agents do not give it back.
+    :ivar is_signed: whether this agentk wrote the entry.  Other clients may write
+        inventories, and could otherwise have any object deleted that has the annotation
+        of this inventory, for instance an object of another installation.
     """
 
     uid: str = ""
@@ -130,6 +142,7 @@ class InventoryEntry:
     applied: str = ""
     claimed: str = ""
     leaves: bool = False
+    is_signed: bool = True
 
 
 @attrs.frozen(eq=False)
@@ -147,6 +160,7 @@ class Inventory:
         waited for others; empty while a delete waits after the settings changed.
     :ivar of_other: the agentk that wrote the inventory last, if that agentk belongs to
         another agent or led with another Lease; empty if it is this agentk or unknown.
+    :ivar is_lost: whether no inventory exists although the project was applied before.
     """
 
     entries: Mapping[ObjectKey, InventoryEntry] = attrs.field(factory=dict)
@@ -156,6 +170,7 @@ class Inventory:
     of_other: str = ""
     source: str = ""
     selection: str = ""
+    is_lost: bool = False
 
 
 class _Parts(NamedTuple):
@@ -177,9 +192,9 @@ class InventoryStore:
 
     :param inventory_id: ``<agent id>-<project id>``, as in cli-utils.
     :param namespace: the Namespace of the inventory's ConfigMaps.
-    :param former: a Namespace that may contain the ConfigMaps instead, from an earlier
-        version or from GitLab's agent; the next `write` moves the ConfigMaps.  Empty
-        without such a Namespace.
+    :param formers: Namespaces that may contain the ConfigMaps instead, from other
+        settings, an earlier version or GitLab's agent, the most recent first; the next
+        `write` moves the ConfigMaps.  Empty names are ignored.
     :param writer: this agentk; None if no other agentk exists.
     :param orders: the orders for the project; None if operators cannot give any.
     """
@@ -191,7 +206,7 @@ class InventoryStore:
         client: IKubernetesClient,
         inventory_id: str,
         namespace: str,
-        former: str = "",
+        formers: Sequence[str] = (),
         writer: InventoryWriter | None = None,
         orders: OrderStore | None = None,
     ) -> None:
@@ -199,12 +214,13 @@ class InventoryStore:
         self._writer = writer
         self._id = inventory_id
         self.namespace = namespace
-        self._former = "" if former == namespace else former
+        self._formers = [one for one in formers if one not in ("", namespace)]
         self._orders = orders
         #: Parts in *namespace* as they were last read or written, with their versions.
         self._parts: list[dict[str, Any]] = []
-        #: Whether the inventory was last read from *former*.
-        self._moves = False
+        #: The Namespace of *formers* from which the inventory was last read; empty if
+        #: it was read from *namespace*, or not found.
+        self._moves = ""
 
     async def read(self) -> Inventory:
         """
@@ -219,23 +235,21 @@ class InventoryStore:
             # `confirm` and `check` read the orders again before the first change.
             orders = await self._orders.known()
         approval = orders.approval
+        last = orders.last
+        if last.namespace not in ("", self.namespace, *self._formers):
+            self._formers.insert(0, last.namespace)
         first = await self._get(0)
-        self._moves = False
+        self._moves = ""
         if first is None:
-            found = await self._read_former()
-            self._moves = found is not None
+            found = await self._read_former(orders)
         else:
-            found = await self._read_parts(first)
+            found = await self._read_parts(first, orders)
         if found is None:
             self._parts = []
-            return Inventory(approval=approval)
+            return Inventory(approval=approval, is_lost=bool(orders.history))
         of_other, parts, entries = found
         first = parts[0]
         annotations = first["metadata"].get("annotations") or {}
-        if self._orders is not None:
-            entries = {
-                key: _opened(key, entry, orders.seal) for key, entry in entries.items()
-            }
         for key, entry in entries.items():
             if not entry.held and orders.is_held(key):
                 # Mark the object as held: other clients may write inventories, and
@@ -246,15 +260,29 @@ class InventoryStore:
             entries,
             annotations.get(COMMIT, ""),
             approval,
-            annotations.get(DEFAULT, first["metadata"]["namespace"]),
+            last.default_namespace
+            or annotations.get(DEFAULT, first["metadata"]["namespace"]),
             of_other,
             annotations.get(SOURCE, ""),
             annotations.get(SELECTION, ""),
         )
 
-    async def _read_former(self) -> _Parts | None:
+    async def _read_former(self, orders: Orders) -> _Parts | None:
         """
-        Return the inventory in the former Namespace; None if no usable inventory exists
+        Return the inventory in the first former Namespace that contains a usable one;
+        None if no former Namespace does.
+
+        :raises CallError: as in `IKubernetesClient`.
+        """
+        for former in tuple(self._formers):
+            if (found := await self._read_from(former, orders)) is not None:
+                self._moves = former
+                return found
+        return None
+
+    async def _read_from(self, former: str, orders: Orders) -> _Parts | None:
+        """
+        Return the inventory in a former Namespace; None if no usable inventory exists
         in that Namespace.
 
         An unusable inventory is ignored, because users of that Namespace may write
@@ -262,59 +290,75 @@ class InventoryStore:
 
         :raises CallError: as in `IKubernetesClient`.
         """
-        if not self._former:
-            return None
-        first = await self._found(0, self._former)
+        first = await self._found(0, former)
         if first is None:
             return None
         try:
             if not self._is_labelled(first):
                 raise self._unreadable(first, f"it has no label {LABEL}: {self._id}")
-            return await self._read_parts(self._ours(first))
+            return await self._read_parts(self._ours(first), orders)
         except CallError as error:
             if error.status is not Status.FAILED_PRECONDITION:
                 raise
             self._log.warn(
                 "ignoring the former inventory {namespace}/{name}: {reason}",
-                namespace=self._former,
+                namespace=former,
                 name=self._name(0),
                 reason=clean(error.message, MAX_REASON, " "),
             )
         # Ignore the former inventory; it is not deleted either.
-        self._former = ""
+        self._formers.remove(former)
         return None
 
-    async def _read_parts(self, first: dict[str, Any]) -> _Parts:
+    async def _read_parts(self, first: dict[str, Any], orders: Orders) -> _Parts:
         """
         Return the content of the inventory that begins with *first*.
 
         :raises CallError: as `read`.
         """
-        mark = (first["metadata"].get("annotations") or {}).get(WRITER, "")
-        of_other = await self._of_other(mark)
         parts = await self._all(first)
         entries: dict[ObjectKey, InventoryEntry] = {}
         for part in parts:
-            for key, value in (part.get("data") or {}).items():
+            for text, value in (part.get("data") or {}).items():
                 try:
-                    entries.update([_read(key, value)])
+                    key, entry = _read(text, value)
                 except ValueError as error:
                     raise self._unreadable(part, str(error)) from None
-        return _Parts(of_other, parts, entries)
+                if self._orders is not None:
+                    entry = _opened(key, entry, orders.seal)
+                entries[key] = entry
+        mark = (first["metadata"].get("annotations") or {}).get(WRITER, "")
+        return _Parts(await self._of_other(mark, entries, orders), parts, entries)
 
     def _is_labelled(self, part: dict[str, Any]) -> bool:
         labels = part["metadata"].get("labels") or {}
         return bool(labels.get(LABEL) == self._id)
 
-    async def _of_other(self, mark: str) -> str:
+    async def _of_other(
+        self,
+        mark: str,
+        entries: Mapping[ObjectKey, InventoryEntry],
+        orders: Orders,
+    ) -> str:
         """
         Return the value of `Inventory.of_other` for the mark of a writer.
 
         :raises CallError: as `read`.
         """
-        if self._writer is None or mark in ("", self._writer.mark):
+        if self._writer is None:
             return ""
-        if await self._writer.leads_elsewhere(mark):
+        own, last = self._writer.mark, orders.last.writer
+        if mark in ("", own):
+            if last not in ("", own):
+                return clean(last, MAX_MARK)
+            # Other clients may have removed the mark of another agentk.
+            is_missing = not mark and self._writer.lease and orders.history
+            return UNMARKED if is_missing else ""
+        # Another agentk would not have kept this agentk's signatures, so another client
+        # wrote the mark.
+        signs = self._orders is not None
+        is_ours = signs and any(one.is_signed for one in entries.values())
+        if not is_ours and await self._writer.leads_elsewhere(mark):
             raise CallError(
                 Status.FAILED_PRECONDITION,
                 f"another agentk ({mark}: its agent and Lease) applies a repository "
@@ -389,16 +433,14 @@ class InventoryStore:
             facts[SELECTION] = inventory.selection
         if self._writer is not None and self._writer.lease:
             facts[WRITER] = self._writer.mark
-        if self._orders is not None and any(
-            one.applied for one in inventory.entries.values()
-        ):
+        if self._orders is not None and inventory.entries:
             seal = await self._orders.seal()
             entries = {
                 key: _sealed(key, entry, seal)
                 for key, entry in inventory.entries.items()
             }
             inventory = attrs.evolve(inventory, entries=entries)
-        count, datas = self._split(inventory.entries)
+        inventory, count, datas = self._fitting(inventory)
         moved = self._moves
         if moved:
             # Write part 0 last: until part 0 exists, the former inventory is in effect.
@@ -406,7 +448,7 @@ class InventoryStore:
                 await self._write_part(number, datas[number], facts, count, None)
                 for number in reversed(range(count))
             ]
-            self._parts, self._moves = written[::-1], False
+            self._parts, self._moves = written[::-1], ""
         else:
             await self._replace(inventory, count, datas, facts)
         await self._remove_former(moved)
@@ -471,6 +513,31 @@ class InventoryStore:
         if not (others and is_same):
             await self._put(0, datas[0], facts, count)
 
+    def _fitting(
+        self, inventory: Inventory
+    ) -> tuple[Inventory, int, list[dict[str, str]]]:
+        """
+        Return the inventory as it is written, and the result of `_split`.
+
+        :raises CallError: RESOURCE_EXHAUSTED if the inventory is too large.
+        """
+        try:
+            return inventory, *self._split(inventory.entries)
+        except CallError:
+            signed = {k: one for k, one in inventory.entries.items() if one.is_signed}
+            if len(signed) == len(inventory.entries):
+                raise
+        # Other clients may have added any number of entries, and must not be able to
+        # stop the project.
+        self._log.warn(
+            "the inventory {namespace}/{name} is too large: removing {count} entries "
+            "that this agentk did not write",
+            namespace=self.namespace,
+            name=self._name(0),
+            count=len(inventory.entries) - len(signed),
+        )
+        return attrs.evolve(inventory, entries=signed), *self._split(signed)
+
     def _annotations(self) -> dict[str, str]:
         """Return the annotations of part 0 as it was last read or written."""
         metadata = self._parts[0]["metadata"] if self._parts else {}
@@ -504,32 +571,33 @@ class InventoryStore:
     def _name(self, number: int) -> str:
         return part_name(self._id, number)
 
-    async def _remove_former(self, moved: bool) -> None:
+    async def _remove_former(self, moved: str) -> None:
         """
-        Delete the parts in the former Namespace, part 0 last.
+        Delete the parts in the former Namespaces, part 0 last.
 
         A failure is only logged: the inventory is read from the new Namespace from now
         on.
 
-        :param moved: whether the inventory was moved to the new Namespace.  If not, the
-            old inventory may belong to an agentk of another kas, whose agent has the
-            same id.
+        :param moved: the former Namespace from which the inventory was moved; empty if
+            it was not moved.  In any other Namespace, the old inventory may belong to
+            an agentk of another kas, whose agent has the same id.
         """
-        former, self._former = self._former, ""
-        try:
-            await self._delete_parts(former, moved)
-        except CallError as error:
-            self._log.warn(
-                "cannot delete the former inventory {namespace}/{name}, delete it: "
-                "{reason}",
-                namespace=former,
-                name=self._name(0),
-                reason=clean(error.message, MAX_REASON, " "),
-            )
+        formers, self._formers = self._formers, []
+        for former in formers:
+            try:
+                await self._delete_parts(former, former == moved)
+            except CallError as error:
+                self._log.warn(
+                    "cannot delete the former inventory {namespace}/{name}, delete it: "
+                    "{reason}",
+                    namespace=former,
+                    name=self._name(0),
+                    reason=clean(error.message, MAX_REASON, " "),
+                )
 
     async def _delete_parts(self, former: str, moved: bool) -> None:
         found: list[dict[str, Any]] = []
-        while former and len(found) < MAX_PARTS:
+        while len(found) < MAX_PARTS:
             part = await self._found(len(found), former)
             if part is None:
                 break
@@ -700,8 +768,8 @@ def entry_of(data: Mapping[str, str], key: ObjectKey) -> InventoryEntry | None:
 
 
 def _sealed(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
-    """Sign `InventoryEntry.applied`."""
-    if not entry.applied:
+    """Sign an entry, unless another client wrote it."""
+    if not entry.is_signed:
         return entry
     signature = _signature(key, entry.uid, entry.applied, seal)
     return attrs.evolve(entry, applied=f"{entry.applied}:{signature}")
@@ -709,17 +777,18 @@ def _sealed(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
 
 def _opened(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
     """
-    Return an entry; its ``applied`` is removed if agentk did not sign it.
+    Return an entry, and whether agentk signed it; without a signature, ``applied`` is
+    removed.
 
     Other clients may write inventories, and could otherwise hide that an object differs
     from Git.
     """
     applied, _, signature = entry.applied.rpartition(":")
-    if applied and seal and signature.isascii():
+    if seal and signature.isascii():
         expected = _signature(key, entry.uid, applied, seal)
         if hmac.compare_digest(signature, expected):
             return attrs.evolve(entry, applied=applied)
-    return attrs.evolve(entry, applied="")
+    return attrs.evolve(entry, applied="", is_signed=False)
 
 
 def _signature(key: ObjectKey, uid: str, applied: str, seal: str) -> str:

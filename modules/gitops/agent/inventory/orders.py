@@ -22,7 +22,15 @@ from modules.gitops.agent.objects.manifests import ObjectKey
 from tunnel.api import IKubernetesClient
 from tunnel.errors import CallError, Status
 
-__all__ = ["MAX_HISTORY", "AppliedCommit", "Approval", "OrderStore", "Orders"]
+__all__ = [
+    "MAX_HELD",
+    "MAX_HISTORY",
+    "AppliedCommit",
+    "Approval",
+    "LastPass",
+    "OrderStore",
+    "Orders",
+]
 
 #: Maximum number of commits in the history.
 MAX_HISTORY = 20
@@ -99,6 +107,23 @@ class Approval:
 
 
 @attrs.frozen
+class LastPass:
+    """
+    Facts about the inventory after the last pass; empty if unknown.
+
+    The inventory contains most of them as well, but other clients may change it.
+
+    :ivar writer: the agentk (`InventoryWriter.mark`).
+    :ivar namespace: the Namespace of the inventory.
+    :ivar default_namespace: the ``default_namespace`` of the objects.
+    """
+
+    writer: str = ""
+    namespace: str = ""
+    default_namespace: str = ""
+
+
+@attrs.frozen
 class Orders:
     """
     Orders for one project, and its history.
@@ -108,6 +133,7 @@ class Orders:
     :ivar history: the applied commits, the newest last.
     :ivar held: digests of the objects whose deletes wait for an approval.
     :ivar seal: the key of the signatures in the inventory; empty if none was made yet.
+    :ivar last: facts to compare the inventory with.
     """
 
     approval: Approval = Approval()
@@ -116,6 +142,7 @@ class Orders:
     history: tuple[AppliedCommit, ...] = ()
     held: frozenset[str] = frozenset()
     seal: str = attrs.field(default="", repr=False)
+    last: LastPass = LastPass()
 
     @property
     def bound(self) -> tuple[bool, str]:
@@ -124,9 +151,20 @@ class Orders:
         """
         return self.suspended, self.pinned
 
-    def holding(self, keys: Collection[ObjectKey]) -> Orders:
-        """Return orders that hold the deletes of exactly *keys*."""
-        return attrs.evolve(self, held=frozenset(map(_digest, sorted(keys)[:MAX_HELD])))
+    def holding(
+        self, keys: Collection[ObjectKey], released: Collection[ObjectKey]
+    ) -> Orders:
+        """
+        Return orders that hold the deletes of *keys* as well, but not of *released*.
+
+        All other deletes stay held, even if the inventory does not contain their
+        objects now: other clients may remove entries from the inventory, and add them
+        again later.  At `MAX_HELD`, the deletes that are held already take precedence.
+        """
+        kept = self.held - frozenset(map(_digest, released))
+        new = [one for one in map(_digest, sorted(keys)) if one not in kept]
+        added = new[: max(MAX_HELD - len(kept), 0)]
+        return attrs.evolve(self, held=kept.union(added))
 
     def is_held(self, key: ObjectKey) -> bool:
         """Return whether the delete of an object is waiting for an approval."""
@@ -285,6 +323,8 @@ def _written(orders: Orders) -> bytes:
         found["held"] = sorted(orders.held)
     if orders.seal:
         found["seal"] = orders.seal
+    if orders.last != LastPass():
+        found["last"] = attrs.asdict(orders.last)
     return json.dumps(found, separators=(",", ":")).encode()
 
 
@@ -306,4 +346,10 @@ def _orders(found: Mapping[str, Any]) -> Orders:
         ),
         frozenset(map(str, found.get("held", ()))),
         str(found.get("seal", "")),
+        LastPass(
+            **{
+                name: str((found.get("last") or {}).get(name, ""))
+                for name in attrs.fields_dict(LastPass)
+            }
+        ),
     )

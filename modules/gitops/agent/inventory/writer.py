@@ -66,8 +66,10 @@ class InventoryWriter:
         Return whether the agentk with *mark* leads with a Lease other than this
         agentk's.
 
-        Return False if the Lease in *mark* is this agentk's.  A Lease that this agentk
-        may not read counts as missing; in this case deletes are held.
+        Return False if the Lease in *mark* is this agentk's, or has another name: an
+        agentk that writes the same inventory has the same agent id, and thus a Lease of
+        the same name in another Namespace.  A Lease that this agentk may not read
+        counts as missing; in this case deletes are held.
 
         :raises CallError: if the API server is unavailable.
         """
@@ -75,6 +77,8 @@ class InventoryWriter:
         if found is None or mark.endswith(f"@{self.lease}"):
             return False
         namespace, name = found.groups()
+        if name != self.lease.rpartition("/")[2]:
+            return False
         try:
             lease = await self.client.get(_LEASES, name, namespace)
         except CallError as error:

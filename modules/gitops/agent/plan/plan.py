@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import attrs
 
-from modules.gitops.agent.inventory.claims import ClaimsOf, no_claims
+from modules.gitops.agent.inventory.claims import Claim, ClaimsOf, no_claims
 from modules.gitops.agent.inventory.inventory import Inventory
 from modules.gitops.agent.inventory.listing import Seen, list_where_many
 from modules.gitops.agent.objects.live import live_object
@@ -45,6 +45,8 @@ from tunnel.toolkit.parallel import in_parallel
 __all__ = [
     "FOLDER_GONE",
     "INCOMPLETE",
+    "UNSIGNED",
+    "UNSIGNED_CLAIMED",
     "Action",
     "Given",
     "Plan",
@@ -63,6 +65,18 @@ MAX_OWNER = 253
 
 #: Reason why no object is pruned while an object is refused.
 INCOMPLETE = "not all objects of the source can be applied"
+
+#: Reason why an object is not pruned although the inventory contains it.
+UNSIGNED = (
+    "this agentk did not write its entry in the inventory: approve it if the object "
+    "belongs to this project"
+)
+
+#: Reason why an object is not released for another agent that claims it.
+UNSIGNED_CLAIMED = (
+    "this agentk did not write its entry in the inventory: add the object to Git here "
+    "once more if it belongs to this project, or else remove the entry"
+)
 
 #: Reason why a project with a missing folder neither creates nor takes objects.
 FOLDER_GONE = (
@@ -279,17 +293,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         if one.verb in _LETS_GO and one.live is not None
     }
     claimed = await claims(going)
-    leaving = [
-        attrs.evolve(
-            one,
-            verb=Verb.DETACH if claimed[one.key].is_made else Verb.BLOCK,
-            reason=claimed[one.key].reason,
-            gives=claimed[one.key].is_made,
-        )
-        if one.key in claimed
-        else one
-        for one in leaving
-    ]
+    leaving = [_unless_claimed(one, claimed, inventory) for one in leaving]
     waits = any(one.verb is Verb.BLOCK for one in leaving)
     # Objects that agentk would never delete must not lower the share of the deletes.
     never = {one.key for one in leaving if one.verb is Verb.DETACH} | {
@@ -333,6 +337,23 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         tuple(kept) if settings.prune else (),
         waits=waits,
     )
+
+
+def _unless_claimed(
+    action: Action, claims: Mapping[ObjectKey, Claim], inventory: Inventory
+) -> Action:
+    """
+    Return the action for a removed object, which another agent may have claimed.
+    """
+    claim = claims.get(action.key)
+    if claim is None:
+        return action
+    if not claim.is_made:
+        return attrs.evolve(action, verb=Verb.BLOCK, reason=claim.reason)
+    if not inventory.entries[action.key].is_signed:
+        why = f"{claim.reason}, but {UNSIGNED_CLAIMED}"
+        return attrs.evolve(action, verb=Verb.BLOCK, reason=why)
+    return attrs.evolve(action, verb=Verb.DETACH, reason=claim.reason, gives=True)
 
 
 async def plan_some(
@@ -571,7 +592,10 @@ def _leaving(
         ):
             return Action(Verb.FORGET, key, f"it is {_of(owner)}", live=live)
         if kept := is_kept(live):
-            return Action(Verb.DETACH, key, kept, live=live)
+            # Without a signature, the annotations of the object may be another
+            # installation's.
+            verb = Verb.DETACH if entry.is_signed else Verb.FORGET
+            return Action(verb, key, kept, live=live)
         return Action(Verb.PRUNE, key, live=live)
 
     return look
@@ -592,13 +616,14 @@ def _held(
     source has gained objects since.
     """
     entries = inventory.entries
+    unsigned = {one.key for one in leaving if not entries[one.key].is_signed}
     going = {one.key for one in leaving if one.verb is Verb.PRUNE}
     held = {key: entries[key].held for key in going if entries[key].held}
-    others = [key for key in going if not entries[key].held]
+    others = [key for key in going if key not in held]
     # Objects that no longer exist, or never existed, must not lower the share either;
     # an object that agentk cannot see may never have existed.
     gone = {one.key for one in leaving if one.verb is Verb.FORGET or one.live is None}
-    gone = gone.union(never)
+    gone = gone.union(never, unsigned)
     count = sum(not one.held and key not in gone for key, one in entries.items())
     was = inventory.default_namespace
     if others and inventory.of_other:
@@ -612,8 +637,10 @@ def _held(
             "the objects in the cluster would be deleted"
         )
     else:
-        why = guard_of_set(len(others), count, wanted, settings.limits)
-    return held | dict.fromkeys(others, why) if why else held
+        signed = sum(key not in unsigned for key in others)
+        why = guard_of_set(signed, count, wanted, settings.limits)
+        held |= dict.fromkeys(unsigned.intersection(others), UNSIGNED)
+    return dict.fromkeys(others, why) | held if why else held
 
 
 async def _guarded(

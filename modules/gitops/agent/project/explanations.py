@@ -14,6 +14,7 @@ from tunnel.errors import CallError, Status
 from tunnel.toolkit.texts import clean
 
 __all__ = [
+    "LOST",
     "MAX_KINDS",
     "how_to_look",
     "how_to_release",
@@ -21,6 +22,13 @@ __all__ = [
     "pruning_lines",
     "why_nothing_was_done",
 ]
+
+#: Problem of a project that was applied before, but has no inventory any more.
+LOST = (
+    "the inventory of this project is gone, so agentk does not know the objects that "
+    "were removed from Git meanwhile or wait for an approval: they stay; delete with "
+    "kubectl what is not needed (agentk begins a new inventory)"
+)
 
 #: Maximum number of kinds without a watch that the status names.
 MAX_KINDS = 5
@@ -59,7 +67,7 @@ def why_nothing_was_done(error: CallError, namespace: str) -> str:
             "exist: create it, or name another one in "
             "modules.gitops.inventory_namespace of agentk"
         )
-    if error.status is Status.PERMISSION_DENIED:
+    if error.status not in (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED):
         return error.message
     return f"the API server cannot be reached: {error.message}"
 

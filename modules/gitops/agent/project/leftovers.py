@@ -316,7 +316,9 @@ class Leftovers:
         if entry.claimed and owner:
             await self._drop_claim(inventory, live)
         if owner == inventory:
-            return is_wanted or not await self._give(inventory, key, live)
+            # Only a signature shows that the former project had the object.
+            gives = entry.is_signed and not is_wanted
+            return not (gives and await self._give(inventory, key, live))
         return was_given(live, entry.claimed, entry.uid, inventory)
 
     def _debug(self, error: CallError) -> None:

@@ -16,7 +16,12 @@ from modules.gitops.agent.apply.outcome import Outcome, Result
 from modules.gitops.agent.apply.pruner import Pruning
 from modules.gitops.agent.drift.drift import Drifts
 from modules.gitops.agent.inventory.inventory import InventoryStore
-from modules.gitops.agent.inventory.orders import AppliedCommit, Orders, OrderStore
+from modules.gitops.agent.inventory.orders import (
+    AppliedCommit,
+    LastPass,
+    Orders,
+    OrderStore,
+)
 from modules.gitops.agent.objects.differences import AppliedVersion
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Source
 from modules.gitops.agent.plan.plan import Plan, SourceSettings
@@ -24,6 +29,7 @@ from modules.gitops.agent.project.context import ProjectContext
 from modules.gitops.agent.project.dependencies import Dependencies
 from modules.gitops.agent.project.desired import DesiredCommits, UnreadablePin
 from modules.gitops.agent.project.explanations import (
+    LOST,
     how_to_release,
     why_nothing_was_done,
 )
@@ -375,9 +381,24 @@ class Passes:
             one.key for one in report.results.values() if one.outcome in _GONE_FOR_GOOD
         ]
 
+        # As in the inventory: the objects of the former default_namespace are still in
+        # the cluster.
+        has_blocked = any(
+            one.outcome is Outcome.BLOCKED for one in report.results.values()
+        )
+        namespace = "" if self._store is None else self._store.namespace
+
         def used(orders: Orders) -> Orders:
             approval = orders.approval.without(report.commit, gone)
-            return attrs.evolve(orders.holding(report.held), approval=approval)
+            held = orders.holding(report.holds, report.released)
+            last = LastPass(
+                self._stores.mark,
+                namespace,
+                orders.last.default_namespace
+                if has_blocked
+                else self._settings.default_namespace,
+            )
+            return attrs.evolve(held, approval=approval, last=last)
 
         orders = self._desired.orders
         if replaces and (history[-1].summary == summary or history[-1].complete):
@@ -424,6 +445,8 @@ class Passes:
                 self._desired.name_in_commands,
             )
             lines.insert(0, how_to_release(agent, project, report))
+        if report.is_lost:
+            lines.insert(0, LOST)
         is_wrong = not self._transfers.awaits_agents
         self._journal.explain(report.commit, lines, is_wrong=is_wrong)
         if not report.problems:

@@ -24,6 +24,7 @@ from modules.gitops.agent.objects.manifests import (
     Source,
     SourceProblem,
 )
+from modules.gitops.agent.objects.prune_guards import owner_of
 from modules.gitops.agent.plan.order import order_of
 from modules.gitops.agent.plan.plan import (
     Given,
@@ -56,12 +57,21 @@ class Report:
 
     :ivar problems: why agentk did not apply the commit; empty if agentk applied it.
     :ivar held: see `Plan.held`.
+    :ivar holds: objects of *held* that the orders record.  Objects without a signature
+        in the inventory are left out: they stay held anyway, and other clients could
+        add any number of them.
+    :ivar released: objects whose deletes need no approval any more, because the objects
+        are in Git or no longer belong to the source.
+    :ivar is_lost: see `Inventory`.
     """
 
     commit: str
     problems: tuple[SourceProblem, ...] = ()
     results: Mapping[ObjectKey, Result] = attrs.field(factory=dict)
     held: tuple[ObjectKey, ...] = ()
+    holds: tuple[ObjectKey, ...] = ()
+    released: tuple[ObjectKey, ...] = ()
+    is_lost: bool = False
 
     @property
     def release(self) -> str:
@@ -183,6 +193,11 @@ class Reconciler:
             commit,
             results=act.results,
             held=plan.held,
+            holds=tuple(
+                key for key in plan.held if plan.inventory.entries[key].is_signed
+            ),
+            released=_released(plan, act.results, of.settings.inventory_id),
+            is_lost=plan.inventory.is_lost,
         )
 
     def _without_left(self, plan: Plan) -> Plan:
@@ -256,6 +271,30 @@ class Reconciler:
         )
         await act.run()
         return act
+
+
+def _released(
+    plan: Plan, results: Mapping[ObjectKey, Result], inventory_id: str
+) -> tuple[ObjectKey, ...]:
+    """
+    Return the objects whose deletes need no approval any more.
+
+    An object whose entry was only forgotten, for instance because the entry has another
+    uid, is left out: other clients may have written the entry.
+    """
+    done = (Outcome.PRUNED, Outcome.DETACHED)
+    return (
+        *plan.wanted,
+        *(
+            key
+            for key, action in plan.leaving.items()
+            if results[key].outcome in done
+            or (
+                results[key].outcome is Outcome.FORGOTTEN
+                and (action.live is None or owner_of(action.live) != inventory_id)
+            )
+        ),
+    )
 
 
 def _superseded(error: CallError) -> Exception:

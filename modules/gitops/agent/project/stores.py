@@ -54,7 +54,7 @@ class ProjectStores:
             self._api.kubernetes.as_agentk(),
             self.id_of(snapshot),
             self._inventories or self._own_namespace,
-            self._settings.default_namespace,
+            (self._own_namespace, self._settings.default_namespace),
             self._writer,
             orders,
         )
@@ -82,6 +82,11 @@ class ProjectStores:
             self._api.clock.seconds(),
             self._settings.selection,
         )
+
+    @property
+    def mark(self) -> str:
+        """Mark of this agentk as a writer of inventories."""
+        return self._writer.mark if self._writer.lease else ""
 
     @property
     def _own_namespace(self) -> str:

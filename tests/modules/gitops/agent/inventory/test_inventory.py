@@ -22,7 +22,7 @@ from modules.gitops.agent.inventory.inventory import (
     InventoryEntry,
     InventoryStore,
 )
-from modules.gitops.agent.inventory.orders import AppliedCommit, OrderStore
+from modules.gitops.agent.inventory.orders import AppliedCommit, LastPass, OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import OWNER
@@ -56,12 +56,12 @@ class InventoryTests(SynchronousTestCase):
 
     def moving(self) -> InventoryStore:
         """One that comes from ``default``, and is in a Namespace of operators."""
-        return InventoryStore(self.client, "7-9", "operators", "default")
+        return InventoryStore(self.client, "7-9", "operators", ["default"])
 
     def denied(self, namespace: str, verb: str) -> InventoryStore:
         """As `moving`, where agentk may not do one thing in one Namespace."""
         client: Any = _Denied(self.client, namespace, verb)
-        return InventoryStore(client, "7-9", "operators", "default")
+        return InventoryStore(client, "7-9", "operators", ["default"])
 
     def read(self, store: InventoryStore | None = None) -> Inventory:
         return self.pair.run((store or self.made()).read())
@@ -125,6 +125,29 @@ class InventoryTests(SynchronousTestCase):
         self.write(entries(*range(5)), "c3", store=store)
         self.assertEqual(self.read(self.moving()).entries, entries(*range(5)))
 
+    def test_moved_from_where_it_was_last(self) -> None:
+        """Between any two Namespaces, also back to the one that came first."""
+
+        def store(namespace: str) -> InventoryStore:
+            orders = OrderStore(self.client, "7-9", "default")
+            formers = ("default", "other")
+            return InventoryStore(self.client, "7-9", namespace, formers, orders=orders)
+
+        before = "default"
+        for namespace in ("default", "first", "second", "default"):
+            changed = store(namespace)
+            found = self.read(changed)
+            self.assertEqual(len(found.entries), 0 if before == namespace else 2)
+            self.write(entries(1, 2), store=changed)
+            places = {
+                one: self.stored(0, one) is not None
+                for one in ("default", "first", "second")
+            }
+            self.assertEqual([one for one in places if places[one]], [namespace])
+            last = partial(attrs.evolve, last=LastPass(namespace=namespace))
+            self.pair.run(OrderStore(self.client, "7-9", "default").change(last))
+            before = namespace
+
     def test_moved_half(self) -> None:
         """Wherever it ends, nothing is lost, and the next write removes the rest."""
         self.patch(module, "MAX_PART", 500)
@@ -132,7 +155,7 @@ class InventoryTests(SynchronousTestCase):
         for point in range(1, 60):
             self.write(found, "c1", store=self.made())
             failing: Any = _Failing(self.client, point)
-            moving = InventoryStore(failing, "7-9", "operators", "default")
+            moving = InventoryStore(failing, "7-9", "operators", ["default"])
             try:
                 self.read(moving)
                 self.write(found, "c2", store=moving)
@@ -266,7 +289,7 @@ class InventoryTests(SynchronousTestCase):
                 "data": data,
             }
             self.cluster.objects.put(planted)
-            store = InventoryStore(self.client, "7-9", "operators", "default", ours)
+            store = InventoryStore(self.client, "7-9", "operators", ["default"], ours)
             self.assertEqual(self.read(store).entries, {}, planted)
             self.write(entries(1), store=store)
             self.assertEqual(self.read(store).entries, entries(1))
@@ -284,7 +307,7 @@ class InventoryTests(SynchronousTestCase):
         def store(
             writer: InventoryWriter, space: str, former: str = ""
         ) -> InventoryStore:
-            return InventoryStore(self.client, "7-9", space, former, writer)
+            return InventoryStore(self.client, "7-9", space, [former], writer)
 
         for writer, stays in ((theirs, True), (ours, False)):
             self.write(entries(1), store=store(ours, "operators"))
@@ -300,7 +323,7 @@ class InventoryTests(SynchronousTestCase):
         """Objects are taken from none whose project agentk never applied."""
         writer = InventoryWriter(self.client, "main", "default/lease", lambda: 0.0)
         orders = OrderStore(self.client, "7-9", "default")
-        store = InventoryStore(self.client, "7-9", "default", "", writer, orders)
+        store = InventoryStore(self.client, "7-9", "default", (), writer, orders)
         planted: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "ConfigMap",

@@ -8,16 +8,25 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.agent.inventory.inventory import COMMIT, HELD_BEFORE, WRITES
+from modules.gitops.agent.inventory.inventory import (
+    COMMIT,
+    HELD_BEFORE,
+    UNMARKED,
+    WRITER,
+    WRITES,
+)
 from modules.gitops.agent.inventory.orders import (
+    MAX_HELD,
     MAX_HISTORY,
     MAX_USER,
     MAX_USERS,
     Approval,
+    Orders,
 )
 from modules.gitops.agent.inventory.own_secret import OWN_LABEL
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.project.explanations import LOST
 from modules.gitops.agent.project.passes import AGAIN
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
@@ -608,6 +617,119 @@ class OrdersTests(HalvesTestCase):
         self.assertIsNone(self.live("m002"))
         self.assertNotIn("held", self.orders)
 
+    def test_entries_that_others_remove_and_add_again(self) -> None:
+        """Their deletes still wait, however few they are at a time."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        self.commit(*config_maps(0))
+        before = self.inventory["data"]
+        victims = {name: one for name, one in before.items() if "held" in one}
+        self.assertEqual(len(victims), 9)
+        for removed in (
+            {},
+            {name: json.dumps({"uid": "another"}) for name in victims},
+        ):
+            inventory = self.inventory
+            inventory["data"] = {
+                **{name: one for name, one in before.items() if name not in victims},
+                **removed,
+            }
+            self.cluster.objects.put(inventory)
+            self.commit(object_("m000", data={"n": str(len(removed))}))
+            self.assertEqual(len(self.orders["held"]), 9)
+        for name, value in sorted(victims.items()):
+            inventory = self.inventory
+            known = json.loads(value)
+            del known["held"]
+            inventory["data"][name] = json.dumps(known)
+            self.cluster.objects.put(inventory)
+            self.commit(object_("m000", data={"n": name}))
+        for number in range(1, 10):
+            self.assertIsNotNone(self.live(f"m{number:03}"))
+        self.ask("Approve", release=self.status().release)
+        self.passes(5)
+        self.assertIsNone(self.live("m002"))
+        self.assertNotIn("held", self.orders)
+
+    def test_deletes_that_are_held_without_pruning(self) -> None:
+        """A pass that prunes nothing releases no delete."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        self.commit(*config_maps(0))
+        self.configure({"id": "apps", "prune": False})
+        self.assertEqual(len(self.orders["held"]), 9)
+        # In Git again, or gone: these deletes need no approval any more.
+        self.cluster.objects.remove("v1", "ConfigMap", "m009", "default")
+        self.commit(*config_maps(*range(5)))
+        self.assertEqual(len(self.orders["held"]), 4)
+
+    def change_annotations(self, **values: str) -> None:
+        """As a client that may write ConfigMaps; an empty value removes one."""
+        inventory = self.inventory
+        annotations = inventory["metadata"]["annotations"]
+        for name, value in values.items():
+            annotations["txkas/" + name.replace("_", "-")] = value
+        inventory["metadata"]["annotations"] = {
+            name: value for name, value in annotations.items() if value
+        }
+        self.cluster.objects.put(inventory)
+
+    def test_a_mark_that_others_remove(self) -> None:
+        """The Secret names the agentk of the last pass, too."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(6)))})
+        self.configure({"id": "apps"})
+        mark = self.orders["last"]["writer"]
+        self.assertEqual(mark, self.inventory["metadata"]["annotations"][WRITER])
+        self.change_annotations(writer="")
+        self.commit(*config_maps(*range(5)))
+        self.assertIsNotNone(self.live("m005"))
+        self.assertTrue(self.said(f"another agentk ({UNMARKED})"))
+        # Another agentk was here before, whatever the annotation says.
+        orders = self.orders
+        orders["last"]["writer"] = "main@else/agent-1-lock"
+        secret = self.secret
+        value = base64.b64encode(json.dumps(orders).encode()).decode()
+        secret["data"]["orders"] = value
+        self.cluster.objects.put(secret)
+        self.commit(*config_maps(*range(4)))
+        self.assertIsNotNone(self.live("m004"))
+        self.assertTrue(self.said("another agentk (main@else/agent-1-lock)"))
+        # From now on, this agentk is the last one.
+        self.assertEqual(self.orders["last"]["writer"], mark)
+        self.commit(*config_maps(*range(3)))
+        self.assertIsNone(self.live("m003"))
+
+    def test_a_default_namespace_that_others_change(self) -> None:
+        """Objects in the former Namespace stay."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(2)))})
+        self.configure({"id": "apps"})
+        self.change_annotations(default_namespace="new")
+        self.configure({"id": "apps", "default_namespace": "new"})
+        self.assertIsNotNone(self.live("m001"))
+        self.assertTrue(self.said("default_namespace was default and is new now"))
+        # As long as a delete waits, the objects of both are in the cluster.
+        self.assertEqual(self.orders["last"]["default_namespace"], "default")
+        self.ask("Approve", release=self.status().release)
+        self.passes(5)
+        self.assertIsNone(self.live("m001"))
+        self.assertEqual(self.orders["last"]["default_namespace"], "new")
+
+    def test_an_inventory_that_is_gone(self) -> None:
+        """The status says so, and nothing that was held is deleted later."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        self.commit(*config_maps(0))
+        before = self.inventory
+        name = before["metadata"]["name"]
+        self.cluster.objects.remove("v1", "ConfigMap", name, "default")
+        self.commit(*config_maps(0, 10))
+        self.assertIn(LOST, self.status().problems)
+        self.assertEqual(len(self.orders["held"]), 9)
+        self.cluster.objects.put(before)
+        self.commit(*config_maps(0, 10, 11))
+        self.assertNotIn(LOST, self.status().problems)
+        self.assertIsNotNone(self.live("m001"))
+
     def test_orders_from_git(self) -> None:
         """A manifest cannot be orders, kept or not when it leaves Git."""
         self.begin()
@@ -693,3 +815,15 @@ def test_approvals_of_two_users() -> None:
     assert len(approval.by) == MAX_USERS
     assert approval.by[-1].startswith("19, O=x")
     assert len(approval.by[-1]) == MAX_USER
+
+
+def test_the_limit_of_held_deletes() -> None:
+    """New ones do not displace the ones that are held already."""
+    keys = [ObjectKey("", "ConfigMap", "here", f"m{n:05}") for n in range(MAX_HELD + 5)]
+    before = Orders().holding(keys[-3:], ())
+    full = before.holding(keys, ())
+    assert len(full.held) == MAX_HELD
+    assert all(map(full.is_held, keys[-3:]))
+    less = full.holding((), keys[:2])
+    assert len(less.held) == MAX_HELD - 2
+    assert not less.is_held(keys[0])

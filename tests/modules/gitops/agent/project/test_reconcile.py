@@ -15,7 +15,16 @@ from twisted.trial.unittest import SynchronousTestCase
 from modules.gitops.agent.apply import act, backups
 from modules.gitops.agent.apply.ledger import Superseded
 from modules.gitops.agent.apply.outcome import Outcome, Result
-from modules.gitops.agent.inventory.inventory import COMMIT, LABEL, InventoryStore
+from modules.gitops.agent.inventory import inventory
+from modules.gitops.agent.inventory.claims import Claim
+from modules.gitops.agent.inventory.inventory import (
+    COMMIT,
+    LABEL,
+    WRITER,
+    Inventory,
+    InventoryEntry,
+    InventoryStore,
+)
 from modules.gitops.agent.inventory.orders import Orders, OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.differences import owned_fields
@@ -27,7 +36,13 @@ from modules.gitops.agent.objects.manifests import (
 )
 from modules.gitops.agent.objects.prune_guards import AWAY, OWNER, guard_of_object
 from modules.gitops.agent.plan.order import DEPENDS_ON
-from modules.gitops.agent.plan.plan import Plan, SourceSettings, Verb
+from modules.gitops.agent.plan.plan import (
+    UNSIGNED,
+    UNSIGNED_CLAIMED,
+    Plan,
+    SourceSettings,
+    Verb,
+)
 from modules.gitops.agent.project.preview import preview_of
 from modules.gitops.agent.project.reconcile import Pass, Reconciler, Report
 from modules.gitops.agent.source import threads
@@ -163,7 +178,7 @@ class ReconcileCase(SynchronousTestCase):
             inventory_id,
             "default",
             writer=writer,
-            orders=OrderStore(client, inventory_id, "default"),
+            orders=OrderStore(client, inventory_id, given.pop("own", "default")),
         )
         of_pass = {
             name: given.pop(name)
@@ -676,7 +691,7 @@ class PruneTests(ReconcileCase):
 
     def test_two_installations_with_one_name(self) -> None:
         """Neither deletes what the other one has; whichever begins is first."""
-        self.commit(*config_maps(1, 2), lease="one/lock")
+        self.commit(*config_maps(1, 2), lease="one/lock", own="one")
         lease = {"holderIdentity": "a", "renewTime": "1970-01-01T00:00:00.000000Z"}
         self.objects.put(
             object_(
@@ -710,6 +725,56 @@ class PruneTests(ReconcileCase):
         self.commit(*config_maps(3), lease="two/lock", commit="y")
         self.assertEqual(self.names(), {"m003"})
 
+    def test_marks_of_other_clients(self) -> None:
+        """No mark stops a project if the inventory has agentk's signatures."""
+        self.commit(*config_maps(1, 2))
+        for name in ("ours", "node-0"):
+            lease = {"holderIdentity": "a", "renewTime": "1970-01-01T00:00:00.000000Z"}
+            self.objects.put(
+                object_(
+                    name,
+                    "Lease",
+                    "coordination.k8s.io/v1",
+                    metadata={"namespace": "there"},
+                    spec={**lease, "leaseDurationSeconds": 15},
+                )
+            )
+        for mark in ("main@there/ours", "x@there/node-0"):
+            found = self.live(f"inventory-{ID}")
+            found["metadata"]["annotations"][WRITER] = mark
+            self.objects.put(found)
+            report = self.commit(*config_maps(1))
+            self.assertIn("another agentk (main@there", report.blocked[0].reason)
+        # Only an agentk with the same id writes the same inventory.
+        found = self.live(f"inventory-{ID}")
+        found["metadata"]["annotations"][WRITER] = "x@there/node-0"
+        self.objects.put({**found, "data": {"default_m009__ConfigMap": ""}})
+        self.commit(*config_maps(1))
+        found = self.live(f"inventory-{ID}")
+        found["metadata"]["annotations"][WRITER] = "main@there/ours"
+        self.objects.put({**found, "data": {"default_m009__ConfigMap": ""}})
+        with self.assertRaises(CallError):
+            self.commit(*config_maps(1))
+
+    def test_more_entries_than_an_inventory_holds(self) -> None:
+        """Entries that other clients added do not stop the project."""
+        self.commit(*config_maps(*range(4)))
+        self.patch(inventory, "MAX_PARTS", 2)
+        self.patch(inventory, "MAX_PART", 1000)
+        # Of a kind that agentk cannot look for now, so that none is forgotten.
+        self.objects.add_kind(SERVICES)
+        self.objects.put(SERVICE)
+        junk = {f"default_y{n:03}_x.io_Thing": "" for n in range(200)}
+        self.change_entries(**junk)
+        report = self.commit(object_("m000", data={"n": "x"}), *config_maps(1, 2, 3))
+        self.assertEqual(len(report.blocked), 200)
+        self.assertEqual(self.live("m000")["data"], {"n": "x"})
+        self.assertEqual(len(self.inventory()), 4)
+        # Entries of agentk itself are never removed.
+        with self.assertRaises(CallError) as caught:
+            self.commit(*config_maps(*range(40)))
+        self.assertIs(caught.exception.status, Status.RESOURCE_EXHAUSTED)
+
     def test_two_installations_with_one_lease(self) -> None:
         """In one Namespace their agentk lead by turns."""
         self.commit(*config_maps(1, 2))
@@ -720,6 +785,104 @@ class PruneTests(ReconcileCase):
         report = self.commit(*config_maps(1, 2))
         self.assertEqual([one.key.name for one in report.blocked], ["m003"])
         self.assertEqual(self.names(), {"m001", "m002", "m003"})
+
+    def change_entries(self, **values: Any) -> None:
+        """As a client that may write ConfigMaps; None removes an entry."""
+        found = self.live(f"inventory-{ID}")
+        data = {**found["data"], **values}
+        found["data"] = {name: one for name, one in data.items() if one is not None}
+        self.objects.put(found)
+
+    def test_entries_that_agentk_did_not_write(self) -> None:
+        """An object of another installation, with an equal id, needs an approval."""
+        self.commit(*config_maps(*range(6)))
+        theirs = object_(
+            "theirs", metadata={"namespace": "default", "annotations": {OWNER: ID}}
+        )
+        keep = {OWNER: ID, "helm.sh/resource-policy": "keep"}
+        self.objects.put(theirs)
+        self.objects.put(
+            object_("kept", metadata={"namespace": "default", "annotations": keep})
+        )
+        uid = self.live("theirs")["metadata"]["uid"]
+        own = self.live(f"inventory-{ID}")["data"]["default_m001__ConfigMap"]
+        for value in (
+            "",
+            json.dumps({"uid": uid}),
+            json.dumps({**json.loads(own), "uid": uid}),
+        ):
+            self.change_entries(
+                default_theirs__ConfigMap=value, default_kept__ConfigMap=""
+            )
+            report = self.commit(*config_maps(*range(6)))
+            (blocked,) = report.blocked
+            self.assertEqual((blocked.key.name, blocked.reason), ("theirs", UNSIGNED))
+            # Not recorded: there may be any number of them.
+            self.assertEqual((len(report.held), report.holds), (1, ()))
+            self.assertEqual(self.outcomes(report)["kept"], Outcome.FORGOTTEN)
+            annotations = self.live("kept")["metadata"]["annotations"]
+            self.assertEqual(annotations, keep)
+        # Such entries make no share smaller, and no share larger.
+        self.assertEqual(len(self.commit(*config_maps(0, 1)).blocked), 5)
+        self.commit(*config_maps(*range(6)), commit="x")
+        self.approve(self.commit(*config_maps(*range(6)), commit="x"))
+        self.commit(*config_maps(*range(6)), commit="x")
+        self.assertIsNone(self.live("theirs"))
+
+    def test_a_claim_to_an_object_of_an_unsigned_entry(self) -> None:
+        """The object is not released either."""
+        self.commit(*config_maps(1))
+        theirs = object_(
+            "theirs", metadata={"namespace": "default", "annotations": {OWNER: ID}}
+        )
+        self.objects.put(theirs)
+        self.change_entries(default_theirs__ConfigMap="")
+
+        async def claimed(objects: Any) -> Any:
+            return {key: Claim("another agent has it", True) for key in objects}
+
+        report = self.commit(*config_maps(1), claims=claimed)
+        self.assertIn(UNSIGNED_CLAIMED, report.blocked[0].reason)
+        self.assertEqual(self.live("theirs")["metadata"]["annotations"], {OWNER: ID})
+
+    def test_entries_of_earlier_versions(self) -> None:
+        """The first pass signs what is in Git; what was signed before needs nothing."""
+        secrets = [object_(f"s{n}", "Secret") for n in range(3)]
+        self.commit(*config_maps(*range(6)), *secrets)
+        data = self.live(f"inventory-{ID}")["data"]
+        for name, value in data.items():
+            if "Secret" in name:
+                known = json.loads(value)
+                self.assertEqual(known.pop("applied")[0], ":")
+                data[name] = json.dumps(known)
+        self.change_entries(**data)
+        # A Secret that leaves Git with the first pass waits; a ConfigMap does not.
+        report = self.commit(*config_maps(*range(5)), *secrets[:2])
+        self.assertEqual([one.key.name for one in report.blocked], ["s2"])
+        self.assertEqual(report.blocked[0].reason, UNSIGNED)
+        self.assertIsNone(self.live("m005"))
+        self.commit(*config_maps(*range(5)), secrets[0])
+        self.assertIsNone(self.live("s1", "Secret"))
+        self.assertIsNotNone(self.live("s2", "Secret"))
+
+    def test_an_entry_without_a_uid(self) -> None:
+        """agentk was killed after it had created the object, and prunes it."""
+        self.commit(*config_maps(1))
+        plan = self.planned(*config_maps(1, 2))
+        given = self.reconciler()
+        self.pair.run(given.store.read())
+        entries = {
+            **plan.inventory.entries,
+            ObjectKey("", "ConfigMap", "default", "m002"): InventoryEntry(),
+        }
+        self.pair.run(given.store.write(Inventory(entries, "c")))
+        self.objects.put(
+            object_(
+                "m002", metadata={"namespace": "default", "annotations": {OWNER: ID}}
+            )
+        )
+        report = self.commit(*config_maps(1))
+        self.assertEqual(self.outcomes(report)["m002"], Outcome.PRUNED)
 
     def test_most_of_it(self) -> None:
         self.commit(*config_maps(*range(30)))
