@@ -490,7 +490,9 @@ class MergeRequestTests(MergeRequestCase):
     def test_a_token_that_is_refused(self) -> None:
         self.gitlab.tokens.clear()
         self.tell(event(self.propose(*config_maps(1))))
-        self.assertIn("merge request 7 of project 5 has no comment", self.logged())
+        self.assertIn(
+            "could not write the preview of merge request 7 of project 5", self.logged()
+        )
         self.assertIn("the token is not valid, or has expired (401)", self.logged())
         self.assertNotIn(TOKEN, self.logged())
         self.assertEqual(self.gitlab.asked["GET"], 1)

@@ -178,7 +178,7 @@ async def test_no_key_fits(tmp_path: Path) -> None:
     assert said.startswith("a.yaml:1: Secret web/db cannot be decrypted: no key in ")
     assert said.endswith(f"the Secret keys/age fits any of {RECIPIENT}")
     del found["sops"]["age"]
-    assert "not encrypted for any age key" in await refused(yaml.safe_dump(found))
+    assert "no age key can decrypt it" in await refused(yaml.safe_dump(found))
 
 
 @async_test
