@@ -139,7 +139,7 @@ class AgentkOptions:
         scheme = kas[0].scheme
         if self.kas_header and not any(one.is_websocket for one in kas):
             yield Invalid(
-                f"{scheme}:// does not support headers; use wss://, or remove it",
+                f"{scheme}:// does not support headers; use wss://, or remove this key",
                 "kas_header",
             )
         if not any(one.scheme in ("tls", "wss") for one in kas):
@@ -152,7 +152,7 @@ class AgentkOptions:
                     yield Invalid(
                         (
                             f"{scheme} does not use TLS; use tls:// or wss://, or "
-                            "remove it"
+                            "remove this key"
                         ),
                         key,
                     )

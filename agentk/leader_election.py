@@ -379,7 +379,7 @@ class LeaderElection:
                 "; agentk's service account must be permitted to get, create and "
                 "update leases "
             )
-            advice += f"in namespace {self._namespace}, see `kasctl agent manifest`"
+            advice += f"in namespace {self._namespace} (see `kasctl agent manifest`)"
         problem = f"{error}{advice}"
         if problem != self._problem:
             self._problem = problem

@@ -43,7 +43,7 @@ class IModulePlugin(Interface):
     )
     default = Attribute(
         "Whether the module runs if the configuration does not name it: True, False, "
-        "or the sections of the program that enable it, such as ``api``."
+        "or the configuration sections that enable it, such as ``api``."
     )
     document = Attribute(
         "Full name of the schema of files that users of the module write, for "
@@ -87,7 +87,7 @@ class _ModulePlugin:
     The declaration of a module's half.
 
     :ivar target: ``package.module.Factory``.
-    :ivar default: True to enable the module by default; or the sections of the program
+    :ivar default: True to enable the module by default; or the configuration sections
         that enable it, such as ``api``.
     :ivar section: a second path of its configuration, in addition to
         ``modules.<name>``.
@@ -182,7 +182,7 @@ def find_modules(
     Return the modules that run: the default ones, and the *wanted* ones.
 
     :param wanted: names with their sections, which provide the positions of errors.
-    :param present: sections of the program that its file contains; see `default`.
+    :param present: configuration sections that the file contains; see `default`.
     :param found: used instead of the installed plugins.
     :param problems: receives errors instead of an exception, for callers that continue.
     :raises ConfigurationError: a wanted module is not installed, or two have one name;

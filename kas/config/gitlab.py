@@ -67,7 +67,7 @@ class GitLab:
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that may sign GitLab's, in addition to the system's",
+        doc="PEM certificates of CAs for GitLab, in addition to the system's CAs",
         validator=authorities,
     )
     api_rate_limit: ApiRateLimit = field(

@@ -107,7 +107,10 @@ class OpenIdConnect:
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="additional PEM certificates that may sign the provider's",
+        doc=(
+            "PEM certificates of CAs for the identity provider, in addition to the "
+            "system's CAs"
+        ),
         validator=authorities,
     )
     username_claim: str = field(

@@ -199,8 +199,8 @@ class KasTracing(Tracing):
     sample_ratio: float = field(
         default=1.0,
         doc=(
-            "the share of requests that is traced if their clients do not decide; "
-            "otherwise traceparent decides"
+            "fraction of the requests without a traceparent that kas traces; for other "
+            "requests, the traceparent decides"
         ),
         validator=_is_ratio,
     )

@@ -67,9 +67,9 @@ def config() -> None:
 @click.argument("file", type=click.Path())
 def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None:
     """
-    Report every problem of a configuration file (exit status 0 or 1).
+    Report every problem in a configuration file; exit with 1 if there are any, else 0.
 
-    With --of agent_configuration it is the file of an agent, as stored in Git.
+    With --of agent_configuration, FILE is an agent's configuration file from Git.
     """
     if max_size is not None and module is None:
         raise click.UsageError("--max-size needs --of")

@@ -362,7 +362,7 @@ expires_option = click.option(
     type=_Lifetime(),
     default=EXPIRES,
     show_default=True,
-    help="How long the token is valid, such as 8h or 30d; 'never' for no expiry.",
+    help="Lifetime of the token, such as 8h or 30d; 'never' for no expiry.",
 )
 
 

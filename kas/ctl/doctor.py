@@ -94,7 +94,10 @@ def declare(group: click.Group) -> None:
 )
 @pid_option
 def doctor(ctl: Ctl, configuration_file: str | None, pid: int | None) -> None:
-    """Check state, certificates, ports, agents and Redis (exit status 0 or 1)."""
+    """
+    Check state, certificates, ports, agents and Redis; exit with 1 if any check fails,
+    else 0.
+    """
     if configuration_file is not None and pid is not None:
         raise ConfigurationError(
             ["--pid already selects a kas; pass only one of the two"]
@@ -417,8 +420,8 @@ class _Doctor:
                     raise _Wrong(unanswered(shown)) from None
         except ssl.SSLError as error:
             raise _Wrong(
-                f"{shown}: the TLS handshake failed ({error.reason or error}); does "
-                "something else listen there, or has the certificate changed?"
+                f"{shown}: the TLS handshake failed ({error.reason or error}); is "
+                "another program listening there?"
             ) from None
         except OSError as error:
             raise _Wrong(

@@ -68,9 +68,9 @@ def _status(ctl: Ctl, callee: Callee, agent: str, project: str, objects: bool) -
         )
     if not projects and not receivers:
         text = (
-            f"agent {agent} has no projects in gitops.manifest_projects of its "
-            "configuration file in Git (agent.configuration of kas' configuration "
-            "file names that repository)"
+            f"agent {agent} has no gitops.manifest_projects in its configuration file "
+            "in Git; agent.configuration in kas' configuration file names the "
+            "repository of that file"
         )
         ctl.result(answer, "\n".join([*lines, text]))
         return

@@ -28,14 +28,14 @@ def declare(group: click.Group) -> None:
     type=DURATION,
     default="60s",
     show_default=True,
-    help="How long the token is valid; at most an hour.",
+    help="Lifetime of the token; at most an hour.",
 )
 def _token(ctl: Ctl, secret_file: Path, issuer: str, lifetime: timedelta) -> None:
     """Print a token for calls of the external API."""
     seconds = lifetime.total_seconds()
     if not 0 < seconds <= MAX_LIFETIME:
         raise ConfigurationError(
-            [f"--lifetime: write more than 0s and at most {MAX_LIFETIME / 3600:g}h"]
+            [f"--lifetime must be more than 0s and at most {MAX_LIFETIME / 3600:g}h"]
         )
     try:
         secret = read_secret(secret_file)

@@ -427,13 +427,13 @@ def _read_head(message: pb.HttpRequest | None) -> tuple[str, pb.Request, int]:
         raise _invalid("it does not name a module")
     request = head.request
     if _METHOD.fullmatch(request.method) is None or request.method in _NOT_PASSED_ON:
-        raise _invalid("its method")
+        raise _invalid("its method is not permitted")
     check_path(request.url_path)
     if head.ByteSize() > MAX_HEAD:
         raise _invalid(f"its head has more than {MAX_HEAD} bytes")
     length = head.content_length if head.HasField("content_length") else -1
     if length < -1:
-        raise _invalid("the length of its body")
+        raise _invalid("the length of its body is negative")
     return extra.module_name, request, length
 
 

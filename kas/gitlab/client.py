@@ -144,13 +144,13 @@ class _Request:
 
 class GitLabClient:
     """
-    Client of GitLab, which signs requests with the shared secret.
+    Client of GitLab's APIs that signs its requests with the shared secret.
 
-    The client follows no redirects and keeps no cookies.  All errors are a `CallError`:
+    The client does not follow redirects or store cookies.  All errors are `CallError`:
     the statuses 401, 403 and 404 become UNAUTHENTICATED, PERMISSION_DENIED and
-    NOT_FOUND; every other error is UNAVAILABLE, because it is unrelated to the subject.
-    A 401 about the signature of kas is also UNAVAILABLE: a wrong secret must not end
-    every tunnel.
+    NOT_FOUND (for 400, see `post`); every other error is UNAVAILABLE, because it does
+    not concern the agent or user that the request is about.  A 401 about the signature
+    of kas is also UNAVAILABLE: a wrong secret must not end every tunnel.
 
     :param agent: sends the requests.
     :param now: returns the time of day, for tokens.

@@ -97,7 +97,7 @@ class Renewal(Generic[S, T]):
         looking: Deferred[LoopingCall] = self._loop.start(interval, now=False)
         looking.addErrback(
             lambda failure: self._log.failure(
-                "checking credentials with GitLab again failed", failure
+                "repeating the checks of credentials with GitLab failed", failure
             )
         )
 
@@ -183,7 +183,7 @@ class Renewal(Generic[S, T]):
             error = result.value
             if not isinstance(error, CallError):
                 self._log.failure(
-                    "checking credentials with GitLab again failed", result
+                    "repeating the check of a credential with GitLab failed", result
                 )
                 return
             if error.status not in _REFUSED:

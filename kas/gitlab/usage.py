@@ -129,7 +129,7 @@ def _read(value: bytes) -> _Batch:
             # GitLab accepts numbers of up to 63 bits.
             if all(type(one) is int and 0 <= one < 2**63 for one in numbers):
                 return counters, {name: set(ids) for name, ids in unique.items()}
-            raise ValueError("a number is missing or out of range")
+            raise ValueError("a number is not an integer, or is out of range")
     raise ValueError("it does not consist of counters and ids")
 
 

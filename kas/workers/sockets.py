@@ -1,4 +1,4 @@
-"""Sockets of the workers as a part of the supervisor, which opens all sockets."""
+"""The part of the supervisor that opens the sockets of all workers."""
 
 from __future__ import annotations
 

@@ -50,9 +50,10 @@ class MetricTotals:
     """
     Totals of the Prometheus metrics of several processes.
 
-    Counters, histograms and counts are added; metrics that describe all processes
-    alike, such as the end of a certificate, appear once.  The counts of a process are
-    kept after it has ended, because Prometheus interprets a falling sum as a restart.
+    Counters, histograms and counting gauges are added.  For a fact that all processes
+    share, such as the expiry of a certificate, one value is used.  The counters and
+    histograms of a process still count after it has ended, because Prometheus
+    interprets a falling counter as a restart.
     """
 
     def __init__(self) -> None:

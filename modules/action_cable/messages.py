@@ -125,6 +125,6 @@ def message_around(identifier: str) -> tuple[str, str]:
 
 
 def disconnection(reason: Disconnect, reconnect: bool) -> str:
-    """Return the last message of the server."""
+    """Return the message that the server sends before it closes the connection."""
     again = "true" if reconnect else "false"
     return f'{{"type":"disconnect","reason":"{reason}","reconnect":{again}}}'

@@ -1,4 +1,4 @@
-"""``agent.configuration`` of kas' file: repositories, period and size limit."""
+"""``agent.configuration`` in kas' configuration file: repositories, period, size."""
 
 from __future__ import annotations
 

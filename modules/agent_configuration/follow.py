@@ -131,9 +131,9 @@ class FollowedRepository:
 
     :param name: name in messages and in notifications of pushes.
     :param on_document: called with the name of an agent and its new document.
-    :param seen: called at each new commit, with the repository, and with the name and
-        the document of each agent whose file can be used.  The document may come from
-        an earlier commit with the same content.
+    :param seen: called at each new commit, once for each agent whose file can be used,
+        with the repository, the agent's name and its document.  The document may come
+        from an earlier commit with the same content.
     :param random: returns a number between 0 and 1, so that kas does not read all
         repositories at the same time.
     """

@@ -181,4 +181,4 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number, place
-    raise ValueError("a number does not end")
+    raise ValueError("a varint is incomplete, or longer than 64 bits")

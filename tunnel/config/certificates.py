@@ -57,7 +57,7 @@ def validity(certificate: Path) -> tuple[datetime, datetime]:
     except OSError as error:
         what = f"cannot be read ({error.strerror}): check the path and its owner"
     except ValueError:
-        what = "it contains no certificate: it must be a PEM file"
+        what = "it contains no certificate; it must be a PEM file with one"
     raise ConfigurationError([f"{certificate}: {what}"])
 
 

@@ -80,7 +80,7 @@ def _check_dsn(dsn: str) -> None:
 
 def _is_duration(instance: object, attribute: object, value: float) -> None:
     if not 0 < value <= MAX_PROFILE_SECONDS:
-        raise ValueError(f"write more than 0s, and at most {MAX_PROFILE_SECONDS}s")
+        raise ValueError(f"must be more than 0s and at most {MAX_PROFILE_SECONDS}s")
 
 
 @attrs.frozen(kw_only=True)

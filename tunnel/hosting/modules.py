@@ -99,7 +99,7 @@ def load_modules(
 
     :param sections: the sections, by module name.
     :param before: problems of the file with the sections.
-    :param present: the sections of the program in its file.
+    :param present: the configuration sections that the file contains.
     :raises ConfigurationError: with *before*, and every problem of every module.
     """
     problems = list(before)

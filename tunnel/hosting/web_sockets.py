@@ -88,7 +88,7 @@ class UpgradedChannel(Protocol):
         """The underlying transport."""
 
     def write(self, data: bytes) -> None:
-        """Write *data*, in the order of all writes."""
+        """Write *data* after the data of all earlier calls."""
 
     def loseConnection(self) -> None:
         """Close the connection after the written data has been sent."""

@@ -396,7 +396,7 @@ class _Request:
         self._marker_call = None
 
     def _await_marker(self) -> None:
-        """List the objects if no event arrives for some time."""
+        """Fall back to a list if no event arrives within `MARKER_SECONDS`."""
         since = self._waits_since
         now = self._clock.seconds()
         silent = 0.0 if since is None else now - since

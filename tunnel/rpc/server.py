@@ -155,7 +155,7 @@ class ServerCall:
             otherwise data that the caller sends on an open stream would not be counted.
         """
         if self.agent is not None and len(block) > MAX_AGENT_METADATA:
-            text = f"metadata of an agent has at most {MAX_AGENT_METADATA} bytes"
+            text = f"metadata of an agent may have at most {MAX_AGENT_METADATA} bytes"
             raise ProtocolError(ErrorCode.MEMORY, text)
         if self.agent is not None:
             size = CALL_SIZE + len(block)

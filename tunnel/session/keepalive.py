@@ -74,7 +74,7 @@ class Timing:
     resume_grace: float = 0.0
 
     def message(self) -> pb.Timing:
-        """Return the message for WELCOME."""
+        """Return the timing as the message that WELCOME contains."""
         return pb.Timing(
             ping_interval_ms=round(self.ping_interval * 1000),
             dead_after_ms=round(self.dead_after * 1000),

@@ -252,7 +252,7 @@ class ResumableStream:
         if self.buffer.given_up and self._path is None:
             self.end(
                 SessionClosed(
-                    ErrorCode.MEMORY, "too many bytes in its retransmission buffer"
+                    ErrorCode.MEMORY, "the stream's retransmission buffer was dropped"
                 )
             )
 

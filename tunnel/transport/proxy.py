@@ -1,5 +1,5 @@
 """
-Connections through an HTTP proxy: selection by the environment, and the CONNECT method.
+HTTP proxies: selection from environment variables, and connections with CONNECT.
 """
 
 from __future__ import annotations

@@ -437,9 +437,9 @@ def _harden(
 
 def _load_identity(context: ssl.SSLContext, cert_file: str, key_file: str) -> None:
     if b"-----BEGIN CERTIFICATE-----" not in _read(cert_file):
-        _fail(cert_file, "it contains no certificate: it must be a PEM file")
+        _fail(cert_file, "it contains no certificate; it must be a PEM file with one")
     if b"PRIVATE KEY-----" not in _read(key_file):
-        _fail(key_file, "it contains no private key: it must be a PEM file")
+        _fail(key_file, "it contains no private key; it must be a PEM file with one")
 
     def no_password() -> NoReturn:
         # Without this password callback, OpenSSL would ask at the terminal.

@@ -558,7 +558,7 @@ def _first_item(item: tuple[int, tuple[int, int]]) -> int:
 
 def _used_lately(user: Any, now: float) -> float:
     """
-    Return the seconds that a share or a socket used recently, reduced by their age.
+    Return the seconds that a share or a socket used, halved every `USED_SECONDS` since.
     """
     user.used *= 0.5 ** ((now - user.used_at) / USED_SECONDS)
     user.used_at = now

@@ -239,9 +239,7 @@ class GitopsAgent:
         return InventoryWriter.of(self._api, time.time)
 
     def _inventory(self, inventory_id: str) -> InventoryStore:
-        """
-        Return access to an inventory by its id, whether or not a project still uses it.
-        """
+        """Return the `InventoryStore` of an inventory, even if no project uses it."""
         client, own = (
             self._api.kubernetes.as_agentk(),
             self._api.kubernetes.own_namespace.name,

@@ -2,7 +2,7 @@
 kas' half of GitOps.
 
     module.py          sends agentk the files of a source, again when they change
-    config.py          section of kas' file: repositories for each agent, and limits
+    config.py          section of kas' configuration file: repositories, and limits
     files.py           the files of a source at a commit
     globs.py           the patterns that select the files of a source
     links.py           symbolic links to files of a source

@@ -1,4 +1,4 @@
-"""Section ``agent.gitops`` of kas' file: allowed repositories, and limits."""
+"""``agent.gitops`` in kas' configuration file: allowed repositories, and limits."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class WebhookSettings:
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that may sign the server's, in addition to the system's",
+        doc="PEM certificates of CAs for the server, in addition to the system's CAs",
         validator=authorities,
     )
     agents: tuple[str, ...] = field(
@@ -150,7 +150,7 @@ class MergeRequestSettings:
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that may sign GitLab's, in addition to the system's",
+        doc="PEM certificates of CAs for GitLab, in addition to the system's CAs",
         validator=authorities,
     )
     agents: tuple[str, ...] = field(

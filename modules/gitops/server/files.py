@@ -227,8 +227,8 @@ class _Chosen:
         self._steps -= steps
         if self._steps < 0 or steps > MAX_STEPS_OF_PATH:
             raise Unusable(
-                "the paths of the source's files are too many or too long for its "
-                "globs: write fewer or shorter globs, which begin with a folder"
+                "the source has too many files, or paths that are too long, for its "
+                "globs: write fewer or shorter globs, each beginning with a folder"
             )
         if kind not in self._compiled:
             self._compiled.add(kind)

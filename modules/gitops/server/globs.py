@@ -37,7 +37,7 @@ _MAGIC = re.compile(r"[*?\[{\\]")
 
 def _check_length(text: str) -> None:
     if len(text) > MAX_LENGTH:
-        raise ValueError(f"a glob has at most {MAX_LENGTH} characters")
+        raise ValueError(f"a glob may have at most {MAX_LENGTH} characters")
 
 
 class Glob:
@@ -172,7 +172,7 @@ def _without_braces(pattern: str) -> Iterator[str]:
                 for low, high in pairwise(edges)
             ]
         if given + len(waiting) > MAX_ALTERNATIVES:
-            raise ValueError(f"a glob has at most {MAX_ALTERNATIVES} alternatives")
+            raise ValueError(f"a glob may have at most {MAX_ALTERNATIVES} alternatives")
 
 
 def _brace(pattern: str) -> tuple[int, int, list[int]] | None:

@@ -170,7 +170,7 @@ class MergeRequests:
             return _answer(request, 401, "the secret is missing or wrong")
         body = request.content.read(MAX_BODY + 1)
         if len(body) > MAX_BODY:
-            return _answer(request, 413, f"an event has at most {MAX_BODY} bytes")
+            return _answer(request, 413, f"an event may have at most {MAX_BODY} bytes")
         try:
             key = _numbers(json.loads(body))
         except (ValueError, RecursionError):

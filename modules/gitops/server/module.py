@@ -167,7 +167,7 @@ class GitopsServer:
         if self._draining:
             return
         if request.ByteSize() > MAX_REQUEST:
-            text = f"a request for a source has at most {MAX_REQUEST} bytes"
+            text = f"a request for a source may have at most {MAX_REQUEST} bytes"
             raise CallError(Status.INVALID_ARGUMENT, text)
         name, address, project_id = readable_repository(
             self._api,
@@ -378,7 +378,7 @@ def _name_of(ref: rpc_pb2.Ref) -> str:
     """
     kind = ref.WhichOneof("ref")
     if kind is not None and len(getattr(ref, kind)) > MAX_REF:
-        text = f"the name of a ref has at most {MAX_REF} characters"
+        text = f"the name of a ref may have at most {MAX_REF} characters"
         raise CallError(Status.INVALID_ARGUMENT, text)
     if kind == "commit" and COMMIT.fullmatch(ref.commit) is None:
         # Refuse any other text, because it could be a branch, whose commit changes.

@@ -107,10 +107,14 @@ class Reported:
         agent: ConnectedAgent = call.agent
         self._count(agent)
         if len(request.drifts) > MAX_DRIFTS or request.ByteSize() > MAX_BYTES:
-            text = f"a report has at most {MAX_DRIFTS} drifts and {MAX_BYTES} bytes"
+            text = (
+                f"a report may have at most {MAX_DRIFTS} drifts and {MAX_BYTES} bytes"
+            )
             raise CallError(Status.INVALID_ARGUMENT, text)
         if any(_has_many(one) for one in request.drifts):
-            text = f"a drift has at most {MAX_PARTS} fields, writers or credentials"
+            text = (
+                f"a drift may have at most {MAX_PARTS} fields, writers or credentials"
+            )
             raise CallError(Status.INVALID_ARGUMENT, text)
         for one in request.drifts:
             clean_message(one, MAX_TEXT)
@@ -136,7 +140,10 @@ class Reported:
         agent: ConnectedAgent = call.agent
         self._count(agent)
         if len(request.projects) > MAX_FAILING or request.ByteSize() > MAX_BYTES:
-            text = f"a report has at most {MAX_FAILING} projects and {MAX_BYTES} bytes"
+            text = (
+                f"a report may have at most {MAX_FAILING} projects and {MAX_BYTES} "
+                "bytes"
+            )
             raise CallError(Status.INVALID_ARGUMENT, text)
         found = [
             f"project {clean(one.project, MAX_NAME, ' ')} fails: "
@@ -162,7 +169,9 @@ class Reported:
         agent: ConnectedAgent = call.agent
         self._count(agent)
         if len(request.prunes) > MAX_PRUNES or request.ByteSize() > MAX_BYTES:
-            text = f"a report has at most {MAX_PRUNES} prunes and {MAX_BYTES} bytes"
+            text = (
+                f"a report may have at most {MAX_PRUNES} prunes and {MAX_BYTES} bytes"
+            )
             raise CallError(Status.INVALID_ARGUMENT, text)
         self._count_prunes(agent, len(request.prunes) + bool(request.left_out))
         for one in request.prunes:

@@ -147,7 +147,7 @@ class DriftWebhook:
         first = next(one for one in self._waiting if one.agent_id == most)
         self._waiting.remove(first)
         self._bytes -= len(first.body)
-        self._complain("too many events are waiting; some are dropped")
+        self._complain("too many events were waiting, so kas dropped one")
 
     def stop(self) -> None:
         """Cancel the delivery and close open responses; waiting events are lost."""

@@ -1,4 +1,4 @@
-"""Calls of kas: questions of users, and the search for Prometheus."""
+"""Functions behind kas' calls: users' queries, and the search for Prometheus."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def envelope(status: int, message: str) -> bytes:
 
 
 def refused(error: CallError) -> QuestionRefused:
-    """Return the error of a call as the error of a request."""
+    """Convert the error of a call to an agent to an error for the HTTP client."""
     message = error.message
     if error.status is Status.UNIMPLEMENTED:
         message = (

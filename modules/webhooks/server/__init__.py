@@ -6,6 +6,6 @@ kas' half of webhooks.
     schedule.py    when a failed delivery is tried again
     stored.py      the state of deliveries in the store
     operators.py   requests of kasctl
-    config.py      section of kas' file
+    config.py      section of kas' configuration file
     metrics.py     metrics of deliveries
 """

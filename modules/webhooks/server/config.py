@@ -1,4 +1,4 @@
-"""Section ``modules.webhooks`` of kas' file: repositories, and the period of checks."""
+"""``modules.webhooks`` in kas' configuration file: repositories, period of checks."""
 
 from __future__ import annotations
 

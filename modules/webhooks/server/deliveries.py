@@ -84,7 +84,7 @@ LOOK_AGAIN = 3600.0
 #: often than values expire.
 RENEW = 7 * 86_400.0
 
-#: Section of kas' file, for messages.
+#: Section of kas' configuration file, for messages.
 _SECTION = "modules.webhooks.repositories"
 
 #: Results of attempts in the metrics.
@@ -139,7 +139,7 @@ def check_targets(targets: Any) -> None:
     """
     refs = sum(len(one.refs) for one in targets)
     if len(targets) > MAX_TARGETS or refs > MAX_REFS:
-        text = f"an agent has at most {MAX_TARGETS} targets and {MAX_REFS} refs"
+        text = f"an agent may have at most {MAX_TARGETS} targets and {MAX_REFS} refs"
         raise CallError(Status.INVALID_ARGUMENT, text)
     pairs = [(one.name, ref) for one in targets for ref in one.refs]
     if len(set(pairs)) < len(pairs):

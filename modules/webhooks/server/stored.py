@@ -68,7 +68,7 @@ class StoredDeliveries:
 
     async def write(self, delivery: StoredDelivery) -> None:
         """
-        Write a state that nobody else has changed since it was read.
+        Write a state, unless another kas has changed it since it was read.
 
         :raises CallError: ABORTED if another kas has changed it.
         """

@@ -183,9 +183,10 @@ class RowStore:
         self, publication: Publication, hello: wire.Hello
     ) -> dict[str, int]:
         """
-        Begin a publication; return the sequence numbers that kas has of this epoch.
+        Begin a publication; return kas' sequence number of each view in this epoch.
 
-        The rows of another epoch stay until the first snapshot of each view.
+        The rows of another epoch stay until the first snapshot of their view; the rows
+        of another cluster are deleted at once.
         """
 
         def begin(database: sqlite3.Connection) -> dict[str, int]:

@@ -1,5 +1,5 @@
 """
-Terms: texts by which the store finds rows without reading all of them.
+Terms: strings that let the store find rows without reading all of them.
 
 A row has a term for its name, for each label, and for each image.
 """

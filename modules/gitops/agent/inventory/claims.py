@@ -381,7 +381,9 @@ class Claims:
         return written == (self._mark, self._namespace)
 
     async def _read(self, facts: _Facts) -> None:
-        """Read all inventories, page by page."""
+        """
+        Read the inventories, page by page, until `MAX_SEEN` ConfigMaps have been read.
+        """
         seen = 0
         pages = self._client.list(
             _CONFIG_MAPS, label_selector=LABEL, limit=PAGE, metadata_only=True

@@ -458,7 +458,7 @@ class ServerTests(SynchronousTestCase):
                 (status, why),
                 (
                     Status.INVALID_ARGUMENT,
-                    f"a request for a source has at most {MAX_REQUEST} bytes",
+                    f"a request for a source may have at most {MAX_REQUEST} bytes",
                 ),
             )
 
@@ -473,7 +473,7 @@ class ServerTests(SynchronousTestCase):
             status, why = self.refused(reading)
             self.assertIs(status, Status.FAILED_PRECONDITION)
             self.assertEqual(
-                why, f"'{'*' * 200}': a glob has at most {MAX_LENGTH} characters"
+                why, f"'{'*' * 200}': a glob may have at most {MAX_LENGTH} characters"
             )
 
     def test_files_by_name(self) -> None:
