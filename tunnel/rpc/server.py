@@ -293,11 +293,15 @@ class ServerCall:
             try:
                 async for response in responses:
                     await self._outlet.send(response)
-            finally:
+            except GeneratorExit:
+                # The garbage collector also closes *responses*.
+                raise
+            except BaseException:
                 # A call that ends between two responses must not leave the handler's
                 # resources to the garbage collector.
                 if (close := getattr(responses, "aclose", None)) is not None:
                     await close()
+                raise
         else:
             await self._outlet.send(await self._function(argument, self))
         self._end(None)

@@ -305,7 +305,7 @@ def test_nothing(text: str) -> None:
         ),
         (
             "gitops: {manifest_projects: [{ref: {commit: 4f0c9e1}}]}",
-            f"{PATH}:1:45: gitops.manifest_projects[0].ref.commit: must be the whole",
+            f"{PATH}:1:45: gitops.manifest_projects[0].ref.commit: must be a full",
         ),
         ("cilium: {}\n", f"{PATH}:1:1: 'cilium' is a key of old versions"),
         ("observability: {logging: {level: loud}}", f"{PATH}:1:34: observability."),

@@ -22,6 +22,8 @@ class Echo:
         self.cancelled = 0
         self.waiting: list[Deferred[None]] = []
         self.produced = 0
+        #: Number of floods that have ended.
+        self.closed = 0
 
     async def say(self, request: Text, call: Any) -> Text:
         self.calls.append(call)
@@ -49,9 +51,12 @@ class Echo:
 
     async def spell(self, request: Text, call: Any) -> AsyncIterator[Text]:
         if request.text == "flood":
-            for _ in range(10_000):
-                self.produced += 1
-                yield Text(text="x" * 1000)
+            try:
+                for _ in range(10_000):
+                    self.produced += 1
+                    yield Text(text="x" * 1000)
+            finally:
+                self.closed += 1
         for letter in request.text:
             yield Text(text=letter)
         if request.text.endswith("!"):

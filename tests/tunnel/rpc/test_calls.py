@@ -186,6 +186,18 @@ class CallTests(_Case):
         self.assertIdle()
         self.assertLess(self.echo.produced, 2_000)
 
+    def test_a_handler_ends_with_its_call(self) -> None:
+        """A handler whose response waits releases its resources at once."""
+        call = self.client.open("Spell")
+        self.start(call.send(Text(text="flood")))
+        call.finish()
+        self.pipe.flush()
+        self.assertEqual(self.echo.closed, 0)
+        call.cancel()
+        self.pipe.flush()
+        self.assertEqual(self.echo.closed, 1)
+        self.assertIdle()
+
     def test_slow_reader_slows_the_sender(self) -> None:
         """Responses wait at the sender, not here."""
         call = self.client.open("Spell")
