@@ -188,6 +188,16 @@ class CallTests(_Case):
 
     def test_a_handler_ends_with_its_call(self) -> None:
         """A handler whose response waits releases its resources at once."""
+        held: list[Any] = []
+        spell = self.echo.spell
+
+        def spell_and_hold(*rest: Any) -> Any:
+            # Without a reference, the garbage collector would end the handler.
+            held.append(spell(*rest))
+            return held[-1]
+
+        self.patch(self.echo, "spell", spell_and_hold)
+        self.agent.dispatcher.handle("tests", ECHO, self.echo)
         call = self.client.open("Spell")
         self.start(call.send(Text(text="flood")))
         call.finish()
