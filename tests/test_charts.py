@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -311,18 +312,21 @@ def test_rights_for_gitops() -> None:
     assert [one["resources"] for one in role["rules"]] == [["configmaps"], ["secrets"]]
 
 
+def cluster_roles(suffix: str, scope: str, modules: dict[str, Any]) -> list[Any]:
+    """The ClusterRoles of a module, by the end of their names."""
+    config = {"kasAddress": "tls://kas.example:8150", "modules": modules}
+    values = {"config": config, "rbac": {"scope": scope}}
+    return [
+        one
+        for one in rendered("agentk", values)
+        if one["kind"] == "ClusterRole" and one["metadata"]["name"].endswith(suffix)
+    ]
+
+
 def test_rights_for_live_data() -> None:
     """In the whole cluster, and only where the module is on."""
 
-    def roles(scope: str, modules: dict[str, Any]) -> list[Any]:
-        config = {"kasAddress": "tls://kas.example:8150", "modules": modules}
-        values = {"config": config, "rbac": {"scope": scope}}
-        return [
-            one
-            for one in rendered("agentk", values)
-            if one["kind"] == "ClusterRole"
-            and one["metadata"]["name"].endswith("-cluster-data")
-        ]
+    roles = partial(cluster_roles, "-cluster-data")
 
     assert roles("cluster", {}) == []
     assert roles("namespaced", {"cluster_data": {}}) == []
@@ -338,15 +342,7 @@ def test_rights_for_live_data() -> None:
 def test_rights_for_webhooks() -> None:
     """agentk reads Services, and no Secret."""
 
-    def roles(scope: str, modules: dict[str, Any]) -> list[Any]:
-        config = {"kasAddress": "tls://kas.example:8150", "modules": modules}
-        values = {"config": config, "rbac": {"scope": scope}}
-        return [
-            one
-            for one in rendered("agentk", values)
-            if one["kind"] == "ClusterRole"
-            and one["metadata"]["name"].endswith("-webhooks")
-        ]
+    roles = partial(cluster_roles, "-webhooks")
 
     assert roles("cluster", {}) == []
     assert roles("namespaced", {"webhooks": {}}) == []
@@ -359,15 +355,7 @@ def test_rights_for_webhooks() -> None:
 def test_rights_for_prometheus() -> None:
     """agentk may search for Prometheus, only where the module is on."""
 
-    def roles(scope: str, modules: dict[str, Any]) -> list[Any]:
-        config = {"kasAddress": "tls://kas.example:8150", "modules": modules}
-        values = {"config": config, "rbac": {"scope": scope}}
-        return [
-            one
-            for one in rendered("agentk", values)
-            if one["kind"] == "ClusterRole"
-            and one["metadata"]["name"].endswith("-prometheus")
-        ]
+    roles = partial(cluster_roles, "-prometheus")
 
     assert roles("cluster", {}) == []
     assert roles("namespaced", {"prometheus": {}}) == []
