@@ -69,7 +69,7 @@ def bad_request(violations: Mapping[str, str]) -> Any:
 
 
 def encode_status(details: Iterable[Any], code: int = 0, message: str = "") -> bytes:
-    """Encode details as a ``google.rpc.Status``, the form in which they are sent."""
+    """Encode details as a ``google.rpc.Status``, their form in messages."""
     status = pb.Status(code=code, message=message, details=details)
     encoded: bytes = status.SerializeToString()
     return encoded

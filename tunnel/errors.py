@@ -35,7 +35,7 @@ __all__ = [
     "TunnelError",
 ]
 
-#: Text with which an agentk refuses a stream that only the leader accepts.
+#: Text of an agentk's refusal of a stream that only the leader accepts.
 NOT_LEADING = "this agentk does not lead"
 
 

@@ -175,7 +175,7 @@ class Target:
     username: str = ""
     password: str = attrs.field(default="", repr=False)
     plugin: ExecPlugin | None = None
-    #: Folder to which the plugin's relative path refers.
+    #: Base folder of the plugin's relative path.
     plugin_folder: Path | None = None
 
     @property

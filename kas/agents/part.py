@@ -36,7 +36,7 @@ __all__ = ["AgentsPart"]
 
 
 class AgentsPart(Part):
-    """Listener to which agentk connects, with the tunnels behind it."""
+    """Listener for connections of agentk, with the tunnels behind it."""
 
     _log = Logger()
     name = "agents"

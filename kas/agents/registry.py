@@ -301,7 +301,7 @@ class Registry:
         return held
 
     def credential_id(self, agent: ConnectedAgent) -> str | None:
-        """Return the id of the credential with which *agent* is connected."""
+        """Return the id of the credential that *agent* uses."""
         connection = self.connection(agent)
         return None if connection is None else connection.credential_id
 

@@ -154,8 +154,7 @@ class _Asked(Generic[_T]):
 
 class _Doctor:
     """
-    Runner of the checks, in an order in which each check explains failures of later
-    checks.
+    Runner of the checks.  Each check explains failures of later checks.
     """
 
     def __init__(self, ctl: Ctl, file: str | None, running: Running | None) -> None:

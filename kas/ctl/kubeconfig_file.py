@@ -40,7 +40,7 @@ _LISTS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 
 def default_path(environ: Mapping[str, str]) -> Path:
     """
-    Return the file to which kubectl writes.
+    Return the file that kubectl changes.
 
     :raises ConfigurationError: if ``$KUBECONFIG`` names several files.
     """
@@ -158,7 +158,7 @@ def merge(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _leads(entry: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the cluster and user to which a context leads."""
+    """Return the cluster and user of a context."""
     context = entry.get("context") or {}
     return context.get("cluster"), context.get("user")
 

@@ -387,7 +387,7 @@ class _Rows:
 
 
 def _order(value: object) -> tuple[int, Any]:
-    """Return the key by which a value is sorted: numbers, texts, and other values."""
+    """Return the sort key of a value: numbers, then texts, then other values."""
     if isinstance(value, int | float):
         return 0, value
     return (1, value) if isinstance(value, str) else (2, str(value))

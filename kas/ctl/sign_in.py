@@ -548,7 +548,7 @@ class _Listener(ThreadingHTTPServer):
     def __init__(self, port: int, state: str) -> None:
         self.answers: queue.Queue[dict[str, str]] = queue.Queue()
         self.state = state
-        #: URL to which *start* redirects the browser, once.
+        #: URL of the provider; *start* redirects the browser there, once.
         self.urls: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.start = f"/start/{secrets.token_urlsafe(32)}"
         self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)

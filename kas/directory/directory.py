@@ -1,5 +1,5 @@
 """
-The directory of a kas: the agents, and the kas to which each is connected.
+The directory of a kas: the agents, each with the kas that it uses.
 
     routing ──routes/wait──> Directory <──events, leases── Store (Redis)
                                │  └──────find, put────────^
@@ -47,8 +47,8 @@ class Directory:
     :param me: the record of this kas for other kas.
     :param store: the store that all kas share; None if this kas runs alone: then no
         timer runs, and no agent is connected to another kas.
-    :param sessions: the sessions with which peers are queried directly if the store
-        does not know the answer.
+    :param sessions: the sessions with peers, for direct queries if the store does not
+        know the answer.
     :param siblings: addresses of the other workers of this kas, so that the directory
         knows them even without a store: a worker that starts while the store is down
         knows no other kas.

@@ -23,7 +23,7 @@ LATEST = 253_402_300_799.0
 
 @attrs.frozen
 class AgentRecord:
-    """Connection of an agent, and the kas to which the agent is connected."""
+    """Connection of an agent to one of the kas."""
 
     agent: ConnectedAgent
     #: Id of the process, 16 random bytes: another process may later listen at the same

@@ -64,8 +64,8 @@ class StoreListener(Protocol):
 
 class Store(Protocol):
     """
-    Interface of a store in which every kas writes its own agents and reads the agents
-    of other kas.
+    Interface of a store: every kas writes its own agents to it, and reads the agents of
+    other kas from it.
 
     The store maintains the records of this kas by itself: after any fault, it writes
     the records again without the directory's help.

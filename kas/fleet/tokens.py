@@ -1,9 +1,9 @@
 """
-Tokens with which kas authenticate to each other.
+Tokens for authentication between kas.
 
 Addresses of other kas come from the store that all of them share, and a program that
 can write to this store may insert its own address.  Therefore a token names the address
-of the kas for which it was made, a kas at another address does not accept it, and each
+of the intended kas, a kas at another address does not accept it, and each
 kas accepts a token only once.
 """
 

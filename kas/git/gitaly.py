@@ -44,8 +44,8 @@ _SERVICES = pb.DESCRIPTOR.services_by_name
 #: installations have hundreds.
 MAX_SERVERS = 1000
 
-#: Seconds until a connection without calls is closed: twice the period in which the
-#: repositories of a server are checked.
+#: Seconds until a connection without calls is closed: kas checks the
+#: repositories of a server twice in this time.
 IDLE = 600.0
 
 #: Bits of a file's mode that contain the type of the entry, and their value for a

@@ -17,7 +17,7 @@ __all__ = ["LocalRepository"]
 
 @implementer(IRepository)
 class LocalRepository:
-    """A repository on this machine, to which other programs push."""
+    """A repository on this machine that receives pushes from other programs."""
 
     def __init__(self, program: GitProgram, path: Path) -> None:
         self._objects = Objects(program, str(path))

@@ -43,7 +43,7 @@ __all__ = ["Asker", "CheckTurn", "FailedChecks", "NoTurn"]
 #: if there are more, kas forgets the oldest address, which at worst permits a check.
 MAX_ADDRESSES = 10_000
 
-#: Maximum seconds for which a check waits if too many checks failed, so that a good
+#: Maximum wait of a check, in seconds, if too many checks failed, so that a good
 #: credential is not refused because of a short burst of bad credentials.
 MAX_WAIT = 4.0
 

@@ -47,7 +47,7 @@ __all__ = [
 #: All algorithms that kas can accept.
 HMAC_ALGORITHMS = ("HS256", "HS384", "HS512")
 
-#: Seconds by which the clocks of two machines may differ.
+#: Maximum difference between the clocks of two machines, in seconds.
 LEEWAY = 60.0
 
 #: Maximum characters of a token.  GitLab's tokens have 300; tokens that exceed the
@@ -65,7 +65,8 @@ MIN_SECRET = 32
 #: Seconds between two checks whether a file with a secret has changed.
 LOOK_INTERVAL = 1.0
 
-#: Seconds by which kas' own tokens are backdated, for a peer whose clock is behind.
+#: Seconds to subtract from the time in kas' own tokens, for a peer whose clock is
+#: behind.
 NOT_BEFORE = 5.0
 
 # Ignore a warning: a secret of 32 bytes is enough for all three algorithms, but PyJWT
@@ -125,7 +126,7 @@ class Secrets:
 
     @property
     def current(self) -> bytes:
-        """Return the secret with which kas signs."""
+        """Return the secret for signatures by kas."""
         return self._files[0].get()
 
     @property

@@ -51,7 +51,7 @@ NEVER_SHORT_TIMEOUT: Final = 0.2
 #: Seconds after a wait in vain during which streams wait for a shorter time.
 MISSED_SECONDS: Final = 60.0
 
-#: Maximum number of agents for which kas remembers that a stream waited in vain; see
+#: Maximum number of remembered agents whose streams waited in vain; see
 #: `Router._missed`.
 MAX_MISSED: Final = 10_000
 

@@ -6,6 +6,6 @@ State directory of one kas.
     development_certificate.py  the development certificate for a running kas
     running_record.py  the record of this process
     running.py         records of the kas that run here
-    process_socket.py  sockets with which kasctl reaches one of them
+    process_socket.py  sockets for kasctl's requests to one of them
     control.py         kasctl's commands for a running kas
 """

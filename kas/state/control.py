@@ -1,5 +1,5 @@
 """
-HTTP API of the control socket, with which `kasctl` commands a running kas.
+HTTP API of the control socket, for `kasctl`'s commands to a running kas.
 
 See `kas.state.process_socket.ProcessSocket` for the socket.  A supervisor and a kas
 without workers serve the same API.

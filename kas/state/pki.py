@@ -53,7 +53,8 @@ SERVER_LIFE = timedelta(days=90)
 #: certificates expire together with the CA, and every agent and kubeconfig needs the
 #: next CA.
 CA_NOTICE = SERVER_LIFE
-# Time by which certificates are backdated, for agents whose clocks are slightly behind.
+# Time between the start of a certificate's validity and its creation, for agents whose
+# clocks are slightly behind.
 BACKDATED = timedelta(hours=1)
 
 # Maximum number of names of one certificate: a handshake transmits all names.

@@ -77,8 +77,7 @@ class Running:
 
     def find(self, what: str) -> Opened | None:
         """
-        Return the first listener for *what*, with an address to which this machine can
-        connect.
+        Return the first listener for *what*, at an address that this machine reaches.
         """
         for one in self.listeners:
             if one.what == what:

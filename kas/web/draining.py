@@ -101,7 +101,7 @@ class DrainingFactory(ABC, Factory):
 
     @property
     def unfinished(self) -> int:
-        """Number of requests and upgraded connections for which draining waits."""
+        """Number of requests and upgraded connections that draining waits for."""
         return self.calls
 
     @property

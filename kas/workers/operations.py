@@ -33,7 +33,7 @@ class WorkersOperations:
         self._workers = calls.workers
         self._alone = alone
         self._draining = False
-        #: Workers to which the command is being sent.
+        #: Workers that are receiving the command.
         self._telling: set[WorkerProcess] = set()
         self._workers.on_report = self._reported
 

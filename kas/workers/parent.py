@@ -19,7 +19,7 @@ from tunnel.toolkit.timers import Timers
 
 __all__ = ["BEAT_INTERVAL", "REPORTS", "Parent", "WorkerReport"]
 
-#: Descriptor to which a worker writes; reading from this descriptor ends when the
+#: Descriptor for a worker's reports; reading from this descriptor ends when the
 #: supervisor dies.
 REPORTS = 3
 

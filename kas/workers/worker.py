@@ -39,8 +39,8 @@ class Worker:
     :ivar urls: the addresses of the workers for other kas, in the order of their
         numbers.
     :ivar sockets: the open listening sockets, by the section that configures them.
-    :ivar secret: the file of the secret with which workers without Redis authenticate
-        each other; empty if kas uses Redis, and workers authenticate each other as
+    :ivar secret: the file of the secret for authentication between workers without
+        Redis; empty if kas uses Redis, and workers authenticate each other as
         other kas do.
     :ivar configuration: a copy of the configuration file that was made when kas
         started; empty if kas has no file.

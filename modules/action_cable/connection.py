@@ -86,7 +86,7 @@ SOCKET_LIMIT: Final = MAX_UNSENT_BYTES + MAX_SNAPSHOT_BYTES + 1024 * 1024
 #: times.
 MAX_IDENTIFIER: Final = 4096
 
-#: Part of the time until kas stops in which all connections end.
+#: Fraction of the time until kas stops; all connections end within this fraction.
 _PART_OF_GRACE: Final = 0.8
 
 #: Statuses of a credential that is refused, and not only unknown at this time.

@@ -195,8 +195,8 @@ class KubernetesApiServer:
     kas' half of the module, which serves the Kubernetes API of each connected agent's
     cluster.
 
-    :param token: returns the part of kas' name in ``Via`` by which kas recognizes
-        itself.
+    :param token: returns the part of kas' name in ``Via`` that identifies this
+        kas.
     :param now: returns the time of day.
     """
 

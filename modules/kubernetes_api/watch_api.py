@@ -511,7 +511,7 @@ class _Watch:
         #: Body of a response with a status other than 200.
         self._refusal = bytearray()
         self._seen: set[str] = set()
-        #: The resourceVersion from which to continue when the API server ends the
+        #: The resourceVersion of the next request, after the API server ends the
         #: watch.
         self._version = ""
         self._ends = 0

@@ -44,7 +44,7 @@ REQUEST: Final = b"kas-websocket-token-request"
 #: WebSocket.
 LIFETIME: Final = 30.0
 
-#: Seconds by which the clocks of two kas may differ.
+#: Maximum difference between the clocks of two kas, in seconds.
 _LEEWAY: Final = 5.0
 
 #: The purpose of the key: the same secret gives different keys for different purposes.

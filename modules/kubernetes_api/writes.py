@@ -30,7 +30,7 @@ MAX_MANAGER = 128
 #: default.
 LATE = 10.0
 
-#: Seconds by which the clocks of agentk and of the API server may differ.
+#: Maximum difference between the clocks of agentk and the API server, in seconds.
 SKEW = 2.0
 
 #: Maximum bytes of the options of a delete, which are the body of the request: clients

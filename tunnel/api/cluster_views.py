@@ -53,7 +53,7 @@ class ClusterObject:
         computes it.
     :ivar reason: why the object is not current.
     :ivar state: the object's state in one word, such as ``Running``.
-    :ivar since: seconds since 1970 from which agentk has known this state.
+    :ivar since: when agentk first saw this state, in seconds since 1970.
     """
 
     kind: ObjectKind
@@ -105,7 +105,7 @@ class IClusterViews(Interface):
     """
     In agentk: the views of live data, a capability of the module ``cluster_data``.
 
-    A row is visible to readers who may list the objects from which it is derived.
+    A row is visible to readers who may list its objects.
     """
 
     def add(view: ClusterView) -> Callable[[], None]:

@@ -25,7 +25,7 @@ __all__ = [
 
 @attrs.frozen(kw_only=True)
 class AgentProject:
-    """The GitLab project in which an agent is registered."""
+    """The GitLab project of an agent's registration."""
 
     #: Path of the project with its groups; empty if GitLab does not report it.
     full_path: str

@@ -67,8 +67,8 @@ _STATUSES = {
 }
 
 
-#: Prefixes with which the API server reports, as its own failure (500), that a manifest
-#: does not match its kind: unknown fields, a number instead of text, invalid base64.
+#: Prefixes of the API server's reports, as its own failure (500), that a manifest does
+#: not match its kind: unknown fields, a number instead of text, invalid base64.
 #: Source: apimachinery, pkg/util/managedfields/internal/structuredmerge.go.
 _UNFIT = ("failed to create typed patch object (", "failed to convert new object (")
 
@@ -178,7 +178,7 @@ def error_of(status: int, found: Any) -> CallError:
     if status == 500 and words.startswith(_NO_STORAGE):
         meaning = Status.UNAVAILABLE
     if status == 504 and _has_cause(found, "ResourceVersionTooLarge"):
-        # As with 410, the state from which to continue does not exist.
+        # As with 410, the requested state does not exist.
         meaning = Status.OUT_OF_RANGE
     if len(words) > MAX_MESSAGE:
         words = words[:MAX_MESSAGE] + "…"

@@ -13,8 +13,7 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["AGGREGATED", "Discovery", "parse_discovery", "parse_resources", "path_of"]
 
-#: Media type with which an API server of Kubernetes 1.30 or newer returns all kinds at
-#: once.
+#: Media type of a request for all kinds at once; Kubernetes 1.30 and newer accept it.
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 #: Seconds for which a missing kind is not looked up again: a loop over a hundred

@@ -167,7 +167,7 @@ class _Progress:
     """
     Position and state of a watch.
 
-    :ivar version: the version from which to continue; empty to begin with all objects.
+    :ivar version: the version of the next request; empty to begin with all objects.
     :ivar known: the last known version; streamed objects must not be older.
     :ivar lists: whether this watch lists all objects.
     :ivar broke: whether a request failed, or did not end by itself, and no event

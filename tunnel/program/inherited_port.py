@@ -49,7 +49,7 @@ _PENDING = (
 #: Seconds until the next attempt after these errors.
 PAUSE = 0.1
 
-#: Seconds for which a process leaves connections to the others, see `give_way`; it then
+#: Seconds while a process leaves connections to the others, see `give_way`; it then
 #: accepts connections for at least as long.
 GIVE_WAY = 0.5
 

@@ -19,7 +19,7 @@ __all__ = ["Part", "PartTree", "Phase", "Steps"]
 
 class Phase(IntEnum):
     """
-    The phases in which a program drains, in order.
+    The phases of a program's draining, in order.
 
     All parts finish a phase before the next one begins.
     """

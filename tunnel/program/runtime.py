@@ -51,7 +51,7 @@ class Runtime:
         """
         Return a runtime with a tracer; without *settings*, the same runtime.
 
-        :param ratio: the fraction of root spans for which this process begins a trace.
+        :param ratio: the fraction of root spans that begin a trace in this process.
         """
         if settings is None:
             return self

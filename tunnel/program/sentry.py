@@ -33,7 +33,7 @@ __all__ = ["ErrorReports"]
 #: once.
 PER_MINUTE: Final = 30
 
-#: Fields of an event by which Sentry can search.
+#: Fields of an event that Sentry can search for.
 _TAGS: Final = ("trace_id", "agent_name", "method", "name", "status")
 
 #: A client's port number, which is removed: it differs each time, so Sentry would treat

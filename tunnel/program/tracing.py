@@ -90,7 +90,7 @@ class Tracer(Collector):
 
     :param program: ``kas`` or ``agentk``: the name of the service.
     :param instance: distinguishes several instances of the service.
-    :param ratio: the fraction of root spans for which this tracer begins a trace.
+    :param ratio: the fraction of root spans that begin a trace.
     :param random: returns a number between 0 and 1.
     """
 

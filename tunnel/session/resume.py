@@ -512,7 +512,7 @@ class Keeper:
         return stream
 
     def resume(self, path: StreamTransport, resume: pb.Resume) -> IStreamReceiver:
-        """Continue a stream for which the peer found a new path."""
+        """Continue a stream on the new path that the peer found."""
         stream = self._accepted.get(resume.resume_id)
         if stream is None or not stream.goes_on(resume.received):
             raise ProtocolError(ErrorCode.NOT_RESUMABLE, "the stream is unknown")

@@ -28,7 +28,7 @@ from tunnel.testing.services import FakeService
 
 __all__ = ["FakeCluster", "FakeRequest"]
 
-#: Response to a request for which the test set no response.
+#: Response to a request if the test set no response for it.
 _NOT_FOUND = Refusal(404, "NotFound", "the test has no answer to this")
 
 

@@ -35,8 +35,8 @@ _KINDS = {
     "clusterroles=ClusterRole/ clusterrolebindings=ClusterRoleBinding/",
 }
 
-#: Maximum number of events from which a watch can resume; etcd keeps them for some
-#: minutes.
+#: Maximum number of kept events, for watches that resume; etcd keeps its events for
+#: some minutes.
 MAX_EVENTS = 1000
 
 #: Maximum number of lists that clients have begun and not read to their end.

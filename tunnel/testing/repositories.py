@@ -37,7 +37,7 @@ class FakeRepository:
         self.down: CallError | None = None
         self.head = "refs/heads/main"
         self._refs: dict[str, str] = {}
-        #: The parent of each commit, by the ref to which it was added.
+        #: The parent of each commit, by the commit's ref.
         self._parents: dict[str, str] = {}
         self._trees: dict[str, dict[str, bytes]] = {}
 

@@ -31,6 +31,6 @@ Helpers for both programs and for modules; they are part of the stable API.
     forwarded.py    proxies that are trusted to name their clients
     urls.py         URLs that may receive secrets
     secret_file.py  files with shared secrets
-    webhook_secret.py  secrets with which other systems prove their webhooks
+    webhook_secret.py  secrets that authenticate webhooks of other systems
     files.py        files: change detection, atomic replacement, secrets, error texts
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["csv_text"]
 
-#: Characters with which a formula begins.
+#: First characters of a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 

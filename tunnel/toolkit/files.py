@@ -251,8 +251,7 @@ def replace_file(
 
 # Files with secrets.
 
-#: Versions of files for which a warning was logged; limited by the number of configured
-#: files.
+#: Versions of files that caused a warning; limited by the number of configured files.
 _warned: dict[Path, FileVersion] = {}
 
 

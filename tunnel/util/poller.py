@@ -106,7 +106,7 @@ class TurnShare:
     Without it, all other sockets would have to wait for the events of an owner with
     hundreds of sockets.
 
-    :ivar turn: the number of the turn to which *left* refers.
+    :ivar turn: the number of the turn that *left* describes.
     :ivar left: the seconds that are left in that turn.
     :ivar group: the share of the owner's group; None if the owner has no group.
     :ivar used: the seconds that the owner used recently.

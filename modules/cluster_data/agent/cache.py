@@ -73,7 +73,7 @@ class _Kept:
     """
     What the cache has of an object.
 
-    :ivar since: seconds since 1970 from which the cache has known *state*.
+    :ivar since: when the cache first saw *state*, in seconds since 1970.
     :ivar rows: the keys of the object's rows, each with its view.
     """
 

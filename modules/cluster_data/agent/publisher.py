@@ -21,7 +21,7 @@ from tunnel.toolkit.timers import call_by, cancel_call
 
 __all__ = ["BEAT", "PART_SIZE", "SUM_EVERY", "TablePublisher"]
 
-#: Seconds between two beats, from which kas learns that the data is current.
+#: Seconds between two beats; a beat shows kas that the data is current.
 BEAT = 10.0
 
 #: Number of beats between two that contain the sums of the views.

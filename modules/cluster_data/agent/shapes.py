@@ -22,7 +22,7 @@ MAX_IMAGE = 512
 
 
 class _Fields(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Base class: a part of an object, of which `to_builtins` omits what is empty."""
+    """Base class of the parts of an object; `to_builtins` omits empty fields."""
 
 
 class Container(_Fields):

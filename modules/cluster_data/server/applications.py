@@ -98,7 +98,7 @@ class Component:
     """
     A well-known component in a cluster.
 
-    :ivar recognized_by: the image or the label by which kas recognized it.
+    :ivar recognized_by: the image or the label that identifies the component.
     """
 
     agent_id: str

@@ -90,8 +90,8 @@ class ComponentTable:
         self, labels: Mapping[str, str], images: Sequence[str]
     ) -> tuple[str, str] | None:
         """
-        Return the name of a workload's component, and the image or label by which it
-        was recognized; None for any other workload.
+        Return the name of a workload's component, and the image or label that
+        identifies it; None for any other workload.
         """
         for component in self._components:
             for image in images:

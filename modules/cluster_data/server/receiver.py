@@ -81,7 +81,7 @@ class RowReceiver:
         message: wire.AgentMessage,
         views: Collection[str],
     ) -> list[str]:
-        """Store a message; return the views of which all rows are wanted."""
+        """Store a message; return the views that agentk must send completely."""
         kind = message.WhichOneof("message") or ""
         self.messages[kind] += 1
         if kind == "beat":

@@ -23,10 +23,10 @@ __all__ = ["ALLOWED_SECONDS", "DENIED_SECONDS", "OFFLINE_SECONDS", "ReaderRights
 
 _REVIEWS = wire.DESCRIPTOR.services_by_name["ClusterReviews"]
 
-#: Seconds for which an answer of the API server counts.
+#: Lifetime of an answer of the API server, in seconds.
 ALLOWED_SECONDS, DENIED_SECONDS = 60.0, 10.0
 
-#: Seconds for which a positive answer counts while the cluster cannot be reached.
+#: Lifetime of a positive answer while the cluster cannot be reached, in seconds.
 OFFLINE_SECONDS = 24 * 3600.0
 
 #: Maximum age of a positive answer after an error.  If the cluster is only slow or

@@ -5,5 +5,5 @@ Messages of both halves.
     fleet.proto         queries about all clusters
     peers.proto         rows that kas ask each other for
     view_names.py       names of views
-    row_sum.py          the sum with which agentk and kas compare their rows
+    row_sum.py          the sum that agentk and kas compare instead of rows
 """

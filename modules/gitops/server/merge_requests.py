@@ -83,7 +83,7 @@ ALL_SECONDS = 300.0
 #: an older commit.
 ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 2.0, 15.0
 
-#: Statuses with which an agent postpones a preview.
+#: Statuses of an agent's response that postpone a preview.
 _AGAIN = (Status.RESOURCE_EXHAUSTED, Status.UNAVAILABLE)
 
 #: Maximum bytes of a webhook's body; GitLab's have a few dozen kilobytes.

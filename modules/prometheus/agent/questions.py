@@ -33,7 +33,7 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["Questions"]
 
-#: Seconds for which the result of a search counts: with one Service, and without.
+#: Lifetime of the result of a search, in seconds: with one Service, and without.
 FOUND_SECONDS: Final = 300.0
 MISSING_SECONDS: Final = 30.0
 

@@ -16,7 +16,7 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["AskingRights"]
 
-#: Seconds for which an answer of the API server counts.
+#: Lifetime of an answer of the API server, in seconds.
 ALLOWED_SECONDS: Final = 60.0
 DENIED_SECONDS: Final = 10.0
 

@@ -30,7 +30,7 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["LABEL", "Probe", "PrometheusSearch", "SearchResult", "SearchStep"]
 
-#: Label with which the owner of a Service selects it.
+#: Label that the owner of a Service sets to select it.
 LABEL: Final = "txkas/prometheus"
 
 #: Key of the setting, for messages.

@@ -28,7 +28,7 @@ class ServiceTarget:
     A Service to ask.
 
     :ivar port_name: empty for a Service whose only port has no name.
-    :ivar port: number of the port to which agentk connects.
+    :ivar port: number of the Service's port.
     :ivar path: prefix of the API, without a slash at its end.
     :ivar selector: labels of the Service's pods; empty for a Service without a
         selector.

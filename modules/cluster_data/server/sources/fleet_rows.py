@@ -2,8 +2,7 @@
 The rows of all kas as one.
 
 After an agent has connected to another kas, two stores have its rows.  A query reads
-the rows of each agent from one store: from the one to which the agent publishes, or to
-which it has published last.
+the rows of each agent from one store only: the store that has the agent's newest rows.
 """
 
 from __future__ import annotations

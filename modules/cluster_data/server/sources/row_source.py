@@ -42,7 +42,7 @@ class RowSource(Protocol):
         self, names: Sequence[str], silent_for: float = 0.0
     ) -> StoredClusters:
         """
-        Return clusters of which the place has rows.
+        Return the clusters with rows in this place.
 
         :param names: names or ids of agents; empty for all.
         :param silent_for: return only clusters whose agent has not published for so

@@ -107,7 +107,7 @@ CREATE TABLE terms (
 @attrs.frozen
 class Publication:
     """
-    The call in which an agent publishes.
+    Call of an agent that publishes its rows.
 
     :ivar call_id: random; a later call of the same agent replaces an earlier one.
     """

@@ -218,8 +218,8 @@ class InventoryStore:
         self._orders = orders
         #: Parts in *namespace* as they were last read or written, with their versions.
         self._parts: list[dict[str, Any]] = []
-        #: The Namespace of *formers* from which the inventory was last read; empty if
-        #: it was read from *namespace*, or not found.
+        #: The Namespace of *formers* that had the inventory at the last read; empty if
+        #: *namespace* had it, or no Namespace did.
         self._moves = ""
 
     async def read(self) -> Inventory:
@@ -578,8 +578,8 @@ class InventoryStore:
         A failure is only logged: the inventory is read from the new Namespace from now
         on.
 
-        :param moved: the former Namespace from which the inventory was moved; empty if
-            it was not moved.  In any other Namespace, the old inventory may belong to
+        :param moved: the inventory's former Namespace; empty if the inventory did
+            not move.  In any other Namespace, the old inventory may belong to
             an agentk of another kas, whose agent has the same id.
         """
         formers, self._formers = self._formers, []

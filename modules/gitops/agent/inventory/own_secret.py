@@ -24,7 +24,7 @@ __all__ = ["OWN_LABEL", "OwnSecret"]
 
 _SECRETS = KubernetesResource("", "v1", "Secret", "secrets", True)
 
-#: Label of each Secret: the inventory to which it belongs.
+#: Label of each Secret: the id of its inventory.
 OWN_LABEL = "txkas/gitops-of"
 
 
@@ -35,7 +35,7 @@ class OwnSecret:
 
     :param client: acts as agentk.
     :param namespace: agentk's own Namespace.
-    :param inventory_id: the inventory of the project to which the Secret belongs.
+    :param inventory_id: the inventory of the Secret's project.
     """
 
     _client: IKubernetesClient

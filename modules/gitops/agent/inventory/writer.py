@@ -1,5 +1,5 @@
 """
-The agentk that last wrote an inventory: its agent, and the Lease with which it leads.
+The agentk that last wrote an inventory: its agent, and its Lease.
 
 All agentk of one agent share one Lease, so only one of them leads.  But two
 installations of kas may each have an agent with the same id in one cluster.  Their
@@ -40,7 +40,7 @@ class InventoryWriter:
 
     :param client: acts as agentk.
     :param agent: the name of the agent.
-    :param lease: ``namespace/name`` of the Lease with which this agentk leads.
+    :param lease: ``namespace/name`` of this agentk's Lease.
     :param now: returns the time in seconds since 1970.
     """
 

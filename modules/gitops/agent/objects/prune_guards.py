@@ -56,8 +56,8 @@ AWAY = frozenset(
 #: webhook failed for this object.  Other objects are not affected.
 UNDECIDED = AWAY | {Status.INTERNAL}
 
-#: Number of deletes to which the limit by share does not apply, because small sources
-#: change a lot.  The documentation of ``prune_limits`` mentions it.
+#: Maximum number of deletes that are exempt from the limit by share, because small
+#: sources change a lot.  The documentation of ``prune_limits`` mentions it.
 FEW = 3
 
 #: Maximum number of foreign objects that a message names; further objects are only

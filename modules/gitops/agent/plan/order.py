@@ -235,7 +235,7 @@ class _Ordering:
 
 def _referenced(text: str) -> ObjectKey:
     """
-    Return the object to which *text* refers.
+    Return the object that *text* names.
 
     :raises ValueError: if *text* is not a reference.
     """

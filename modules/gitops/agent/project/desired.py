@@ -29,7 +29,7 @@ MAX_PAST = 100
 
 
 class UnreadablePin(CallError):
-    """Error if the commit to which a project is pinned cannot be obtained."""
+    """Error if a project's pinned commit cannot be obtained."""
 
 
 class DesiredCommits:
@@ -76,7 +76,7 @@ class DesiredCommits:
         self._past: deque[str] = deque(maxlen=MAX_PAST)
         #: Content of the commit that was last read because an order pinned it.
         self._last_pinned: tuple[Snapshot, Source] | None = None
-        #: Predicates to which `contains` delegates.
+        #: Predicates that `contains` calls.
         self._named: list[Callable[[ObjectKey], bool]] = []
 
     @property

@@ -47,7 +47,7 @@ class Journal:
 
     :ivar project: the name of the project.
     :ivar problems: the reasons why the project is not current, as logged.
-    :ivar commit: the commit to which *problems* belong.
+    :ivar commit: the commit that has these *problems*.
     """
 
     _log = Logger()

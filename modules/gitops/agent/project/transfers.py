@@ -27,7 +27,7 @@ from tunnel.errors import CallError
 
 __all__ = ["Transfers"]
 
-#: API path with which an account checks its permissions.
+#: API path for checks of an account's own permissions.
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 

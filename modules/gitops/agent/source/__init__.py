@@ -8,7 +8,7 @@ The files of a commit, and the objects that they describe.
     rendering.py        runs kustomize and Helm
     helm_versions.py    the API versions that charts see
     decryption.py       decrypts Secrets with SOPS
-    folder.py           the folder in which these programs find files
+    folder.py           the folder with the files of these programs
     child_processes.py  runs them as processes, with limits
     launcher.py         sets the limits in the process, and removes its network
     threads.py          threads that parse texts of repositories

@@ -174,7 +174,7 @@ def _cannot(manifest: Manifest, why: str) -> CallError:
 
 
 def _recipients(manifest: Manifest) -> list[str]:
-    """Return the public keys for which an object is encrypted."""
+    """Return the public keys that encrypted an object."""
     found = manifest.object["sops"].get("age")
     return [
         clean(str(one.get("recipient")), 80)

@@ -321,7 +321,7 @@ def _has_secrets(files: Iterable[tuple[str, bytes]]) -> bool:
 
 
 def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
-    """Yield the problems of `kind.path` and of all files to which it refers."""
+    """Yield the problems of `kind.path` and of all files that it uses."""
     waiting, seen = [kind.path], {kind.path}
     budget = Budget(MAX_VALUES, MAX_CHARACTERS, documents=len(files) + 1)
     there = _files_and_folders(files)
