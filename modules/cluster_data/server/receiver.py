@@ -57,13 +57,13 @@ class RowReceiver:
         try:
             welcome = wire.Welcome(sequences=sequences, views=views)
             yield wire.ServerMessage(welcome=welcome)
-            told: frozenset[str] = frozenset()
+            sent: frozenset[str] = frozenset()
             async for message in requests:
                 followed = self._followed(publication)
-                if followed != told:
-                    told = followed
-                    said = wire.Followed(views=sorted(followed))
-                    yield wire.ServerMessage(followed=said)
+                if followed != sent:
+                    sent = followed
+                    names = wire.Followed(views=sorted(followed))
+                    yield wire.ServerMessage(followed=names)
                 for view in await self._take(publication, message, views):
                     self.repeated += 1
                     wanted = wire.SnapshotWanted(view=view)

@@ -6,7 +6,7 @@ kas' half of GitOps.
     files.py           the files of a source at a commit
     globs.py           the patterns that select the files of a source
     links.py           symbolic links to files of a source
-    turns.py           turns of such searches, between other work of kas
+    step_scheduler.py  runs such searches in steps, between other work of kas
     control_server.py  forwards requests of operators to the leading agentk
     reported.py        receives reports of agentk
     webhooks.py        posts drift to other systems

@@ -12,7 +12,7 @@ import attrs
 from modules.gitops.server.config import GitopsSettings
 from modules.gitops.server.globs import SKIPPING, Glob
 from modules.gitops.server.links import PATH, Unusable, followed
-from modules.gitops.server.turns import COMPILING, LISTING, SLICE, Work
+from modules.gitops.server.step_scheduler import COMPILING, LISTING, SLICE, Work
 from tunnel.api import IRepository, TreeEntry, TreeEntryKind
 from tunnel.errors import CallError, Status
 

@@ -20,7 +20,7 @@ from modules.gitops.server.files import FoundFiles, SourceRequest, source_files
 from modules.gitops.server.globs import MAX_READ, Glob
 from modules.gitops.server.merge_requests import MergeRequests
 from modules.gitops.server.reported import REPORTS, AgentDrift, Reported
-from modules.gitops.server.turns import PARSING, Turns, Work
+from modules.gitops.server.step_scheduler import PARSING, StepScheduler, Work
 from modules.gitops.server.webhooks import DriftWebhook
 from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.commit_id import COMMIT
@@ -110,7 +110,7 @@ class GitopsServer:
         self._streams: dict[str, int] = {}
         self._slots: PeerSlots[str] = PeerSlots(READINGS)
         self._histories: PeerSlots[str] = PeerSlots(HISTORIES)
-        self._turns = Turns(api.clock)
+        self._scheduler = StepScheduler(api.clock)
         self._found = FoundFiles()
         #: Lookups of commits that wait, by agent.
         self._waiting: dict[str, set[Interruptible]] = {}
@@ -188,7 +188,7 @@ class GitopsServer:
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         self._streams[agent.agent_id] = count + 1
         try:
-            work = Work(self._turns, agent.agent_id)
+            work = Work(self._scheduler, agent.agent_id)
             globs = [] if request.only_commit else await self._globs(request, work)
             try:
                 commit = await self._commit(agent, name, address, request)

@@ -9,7 +9,11 @@ import attrs
 from zope.interface import implementer, provider
 
 from modules.prometheus.agent.questions import Questions
-from modules.prometheus.agent.reach import ApiServerReach, DnsReach, Reach
+from modules.prometheus.agent.service_client import (
+    ClusterServiceClient,
+    DnsServiceClient,
+    ProxiedServiceClient,
+)
 from modules.prometheus.agent.services import ServiceTarget
 from modules.prometheus.wire import prometheus_pb2
 from modules.prometheus.wire.settings import PrometheusSection
@@ -47,9 +51,9 @@ class PrometheusAgent:
         in_pod = "KUBERNETES_SERVICE_HOST" in os.environ
         reach = options.reach or ("dns" if in_pod else "api-server")
         self._through_api_server = reach == "api-server"
-        self._api_server = ApiServerReach(api.kubernetes)
-        self.dns: Reach = DnsReach.of(api.reactor, api.clock)
-        self._questions = Questions(api.kubernetes, api.clock, self._reach_of)
+        self._api_server = ProxiedServiceClient(api.kubernetes)
+        self.dns: ClusterServiceClient = DnsServiceClient.of(api.reactor, api.clock)
+        self._questions = Questions(api.kubernetes, api.clock, self._client_of)
         self._counting = False
         api.sections.follow("prometheus", PrometheusSection, self._questions.apply)
         api.calls.handle(_PROMETHEUS, self._questions)
@@ -67,9 +71,9 @@ class PrometheusAgent:
         self._api_server.close()
         self.dns.close()
 
-    def _reach_of(self, target: ServiceTarget) -> Reach:
+    def _client_of(self, target: ServiceTarget) -> ClusterServiceClient:
         """
-        Return the path to a Service.
+        Return the client for a Service.
 
         agentk knows no CA for certificates of Services.  The API server connects to an
         https Service without one.

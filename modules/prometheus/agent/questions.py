@@ -13,13 +13,13 @@ from twisted.logger import Logger
 
 from modules.prometheus.agent.body_parts import BodyParts
 from modules.prometheus.agent.metrics import QuestionMetrics
-from modules.prometheus.agent.reach import Reach
 from modules.prometheus.agent.rights import AskingRights
 from modules.prometheus.agent.search import (
     MAX_PROBE,
     PrometheusSearch,
     SearchResult,
 )
+from modules.prometheus.agent.service_client import ClusterServiceClient
 from modules.prometheus.agent.services import ServiceTarget
 from modules.prometheus.wire import prometheus_pb2 as wire
 from modules.prometheus.wire.endpoints import MAX_ANSWER, endpoint_of
@@ -83,7 +83,7 @@ class Questions:
     ) -> None:
         self._kubernetes = kubernetes
         self._clock = clock
-        self._reach_of = reach_of
+        self._client_of = reach_of
         self._rights = AskingRights(kubernetes, clock)
         self._turns: PeerTurns[str] = PeerTurns(
             clock,
@@ -135,7 +135,7 @@ class Questions:
         body = b""
         try:
             head = await parts.begin(
-                lambda one: self._reach(target).send(target, path, form, False, one)
+                lambda one: self._client(target).send(target, path, form, False, one)
             )
             async for part in parts.parts():
                 body += part
@@ -149,9 +149,9 @@ class Questions:
             _check_status(body)
         return head.status, body
 
-    def _reach(self, target: ServiceTarget) -> Reach:
-        reach: Reach = self._reach_of(target)
-        return reach
+    def _client(self, target: ServiceTarget) -> ClusterServiceClient:
+        client: ClusterServiceClient = self._client_of(target)
+        return client
 
     async def find(self, request: wire.FindRequest, call: Any) -> wire.Trail:
         """
@@ -228,7 +228,7 @@ class Questions:
         parts = BodyParts(self._clock)
         try:
             head = await parts.begin(
-                lambda one: self._reach(target).send(
+                lambda one: self._client(target).send(
                     target, request.path, request.form, post, one
                 )
             )

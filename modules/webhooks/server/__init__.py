@@ -5,7 +5,7 @@ kas' half of webhooks.
     deliveries.py  the deliveries of one agent
     schedule.py    when a failed delivery is tried again
     stored.py      the state of deliveries in the store
-    operators.py   requests of kasctl
+    control_server.py  requests of kasctl
     config.py      section of kas' configuration file
     metrics.py     metrics of deliveries
 """

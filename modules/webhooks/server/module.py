@@ -15,13 +15,13 @@ from twisted.logger import Logger
 from zope.interface import implementer, provider
 
 from modules.webhooks.server.config import WebhooksSettings
+from modules.webhooks.server.control_server import CONTROL, WebhookControlServer
 from modules.webhooks.server.deliveries import (
     AgentDeliveries,
     SharedParts,
     check_targets,
 )
 from modules.webhooks.server.metrics import WebhookMetrics
-from modules.webhooks.server.operators import CONTROL, WebhookOperators
 from modules.webhooks.server.stored import StoredDeliveries
 from modules.webhooks.wire import webhooks_pb2 as wire
 from tunnel.api import (
@@ -99,7 +99,9 @@ class WebhooksServer:
         self._watching: Deferred[Any] | None = None
         self._draining = False
         api.calls.handle(WEBHOOKS, self)
-        api.calls.handle_external(CONTROL, WebhookOperators(self._stored, api.audit))
+        api.calls.handle_external(
+            CONTROL, WebhookControlServer(self._stored, api.audit)
+        )
         api.events.subscribe(GitPushed, self._pushed)
         api.events.subscribe(AgentMoved, self._moved)
         api.events.subscribe(Draining, self._drain)

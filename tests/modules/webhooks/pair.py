@@ -12,8 +12,8 @@ from twisted.python.failure import Failure
 
 from modules.webhooks.agent.module import WebhooksAgent
 from modules.webhooks.agent.secrets import KEYS
+from modules.webhooks.server.control_server import CONTROL
 from modules.webhooks.server.module import WebhooksServer
-from modules.webhooks.server.operators import CONTROL
 from modules.webhooks.wire import webhooks_pb2 as wire
 from tunnel.api import GitAddress, GitPushed, RepositorySettings
 from tunnel.testing import FakeCluster, FakeService, ModulePair

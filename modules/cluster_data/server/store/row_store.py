@@ -54,7 +54,7 @@ _BUSY_SECONDS = 30.0
 #: SQLite's error codes for a damaged file.
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
-#: Version of the tables; a file with another version is created anew, because agents
+#: Version of the tables; kas replaces a file with another version, because agents
 #: send all rows again.
 _FORMAT = 2
 

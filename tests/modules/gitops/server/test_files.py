@@ -10,7 +10,13 @@ from modules.gitops.server import files
 from modules.gitops.server.config import GitopsSettings
 from modules.gitops.server.files import FoundFiles, SourceRequest, source_files
 from modules.gitops.server.globs import SKIPPING, Glob
-from modules.gitops.server.turns import COMPILING, LISTING, SLICE, Turns, Work
+from modules.gitops.server.step_scheduler import (
+    COMPILING,
+    LISTING,
+    SLICE,
+    StepScheduler,
+    Work,
+)
 from tunnel.api import TreeEntry, TreeEntryKind
 from tunnel.errors import CallError, Status
 
@@ -49,11 +55,11 @@ class Reader:
     def __init__(self, *names: str) -> None:
         self.repository = ListedRepository(*names)
         self.clock = Clock()
-        self.turns = Turns(self.clock)
+        self.scheduler = StepScheduler(self.clock)
         self.found = FoundFiles()
 
     def begin(self, source: SourceRequest) -> tuple[Work, Deferred[list[str]]]:
-        work = Work(self.turns, "1")
+        work = Work(self.scheduler, "1")
 
         async def read() -> list[str]:
             given = source_files(
@@ -92,7 +98,7 @@ def test_many_paths_are_compared_in_turns() -> None:
     work, reading = reader.begin(source("**/*[a-z]*[a-z]*.yaml"))
     turns = 0
     while not reading.called:
-        assert len(reader.turns) == 1
+        assert len(reader.scheduler) == 1
         before = work.total
         reader.clock.advance(1)
         assert work.total - before <= 2 * SLICE
@@ -226,7 +232,7 @@ def test_an_agent_with_many_small_searches_waits() -> None:
     reader = Reader(*many(30))
     done = [reader.begin(source(f"**/*[a-z]*{n}.yaml"))[1].called for n in range(200)]
     assert done.count(False) > 100
-    other = Work(reader.turns, "2")
+    other = Work(reader.scheduler, "2")
     assert Deferred.fromCoroutine(other.take(SLICE)).called
 
 

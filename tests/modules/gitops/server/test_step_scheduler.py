@@ -1,18 +1,20 @@
-"""Turns of long calculations."""
+"""Steps of long calculations."""
 
 from __future__ import annotations
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
-from modules.gitops.server.turns import PAUSE, SLICE, Turns, Work
+from modules.gitops.server.step_scheduler import PAUSE, SLICE, StepScheduler, Work
 
 
-def begun(turns: Turns, key: str, slices: int, done: list[str]) -> Deferred[None]:
+def begun(
+    scheduler: StepScheduler, key: str, slices: int, done: list[str]
+) -> Deferred[None]:
     """Begin a calculation, which names its agent in *done* for each slice."""
 
     async def run() -> None:
-        work = Work(turns, key)
+        work = Work(scheduler, key)
         for _ in range(slices):
             await work.take(SLICE)
             done.append(key)
@@ -23,7 +25,7 @@ def begun(turns: Turns, key: str, slices: int, done: list[str]) -> Deferred[None
 def test_a_slice_at_a_time() -> None:
     """The reactor is free after each."""
     clock, done = Clock(), list[str]()
-    ended = begun(Turns(clock), "a", 3, done)
+    ended = begun(StepScheduler(clock), "a", 3, done)
     assert done == ["a"]
     clock.advance(PAUSE / 2)
     assert done == ["a"]
@@ -38,7 +40,7 @@ def test_a_slice_at_a_time() -> None:
 def test_small_work_does_not_wait() -> None:
     """Steps add up to a slice first."""
     clock = Clock()
-    work = Work(Turns(clock), "a")
+    work = Work(StepScheduler(clock), "a")
     taken = [Deferred.fromCoroutine(work.take(SLICE // 4)) for _ in range(5)]
     assert [one.called for one in taken] == [True] * 4 + [False]
     assert work.total == SLICE // 4 * 5
@@ -49,22 +51,22 @@ def test_small_work_does_not_wait() -> None:
 def test_agents_take_turns() -> None:
     """However many calculations one of them has."""
     clock, done = Clock(), list[str]()
-    turns = Turns(clock)
+    scheduler = StepScheduler(clock)
     for _ in range(4):
-        begun(turns, "a", 2, done)
-    begun(turns, "b", 3, done)
-    assert len(turns) == 5
+        begun(scheduler, "a", 2, done)
+    begun(scheduler, "b", 3, done)
+    assert len(scheduler) == 5
     done.clear()
     for _ in range(9):
         clock.advance(PAUSE * 5)
     assert done == ["a", "b", "a", "b", "a", "a", "a", "a", "a"]
-    assert len(turns) == 0
+    assert len(scheduler) == 0
 
 
 def test_a_pause_is_as_long_as_the_work() -> None:
     """One step may be much longer than a slice."""
     clock = Clock()
-    work = Work(Turns(clock), "a")
+    work = Work(StepScheduler(clock), "a")
     Deferred.fromCoroutine(work.take(SLICE * 10))
     waiting = Deferred.fromCoroutine(work.take(1))
     clock.advance(PAUSE * 9)
@@ -76,13 +78,13 @@ def test_a_pause_is_as_long_as_the_work() -> None:
 def test_a_calculation_that_is_cancelled() -> None:
     """It leaves its place to the others."""
     clock, done = Clock(), list[str]()
-    turns = Turns(clock)
-    first, second = begun(turns, "a", 2, done), begun(turns, "b", 2, done)
+    scheduler = StepScheduler(clock)
+    first, second = begun(scheduler, "a", 2, done), begun(scheduler, "b", 2, done)
     first.cancel()
     first.addErrback(lambda failure: failure.trap(CancelledError))
-    assert len(turns) == 1
+    assert len(scheduler) == 1
     done.clear()
     clock.advance(PAUSE * 2)
     assert done == ["b"]
     assert second.called
-    assert len(turns) == 0
+    assert len(scheduler) == 0

@@ -14,7 +14,12 @@ from tunnel.api import IKubernetes
 from tunnel.http1 import UpstreamLimits, UpstreamPool, UpstreamRequest
 from tunnel.toolkit.recent import Recent
 
-__all__ = ["ApiServerReach", "DnsReach", "Reach", "host_of"]
+__all__ = [
+    "ClusterServiceClient",
+    "DnsServiceClient",
+    "ProxiedServiceClient",
+    "host_of",
+]
 
 #: Header fields of each request: nothing of the user, of kas or of agentk.
 _FIELDS: Final = b"\r\nAccept: application/json\r\nAccept-Encoding: identity"
@@ -27,8 +32,8 @@ _LIMITS: Final = UpstreamLimits(max_connections=16, max_idle=4, max_waiting=32)
 MAX_POOLS: Final = 8
 
 
-class Reach(Protocol):
-    """A path to Services."""
+class ClusterServiceClient(Protocol):
+    """Client of Services, on one of two paths."""
 
     def send(
         self, target: ServiceTarget, path: str, form: str, post: bool, parts: BodyParts
@@ -74,7 +79,7 @@ def _send(
     return request
 
 
-class DnsReach:
+class DnsServiceClient:
     """
     Connections of agentk, which runs in the cluster, to Services by name.
 
@@ -91,14 +96,14 @@ class DnsReach:
         self._pools: Recent[tuple[str, int], UpstreamPool] = Recent(MAX_POOLS)
 
     @classmethod
-    def of(cls, reactor: Any, clock: IReactorTime) -> DnsReach:
-        """Return a reach with the system's resolver."""
+    def of(cls, reactor: Any, clock: IReactorTime) -> DnsServiceClient:
+        """Return a client with the system's resolver."""
         return cls(clock, lambda host, port: HostnameEndpoint(reactor, host, port))
 
     def send(
         self, target: ServiceTarget, path: str, form: str, post: bool, parts: BodyParts
     ) -> UpstreamRequest:
-        """See `Reach`."""
+        """See `ClusterServiceClient`."""
         host, port = host_of(target), target.port
         pool = self._pools.get((host, port))
         if pool is None:
@@ -112,12 +117,12 @@ class DnsReach:
         return _send(pool, _line(target.path, path, form, post), more, parts)
 
     def close(self) -> None:
-        """See `Reach`."""
+        """See `ClusterServiceClient`."""
         while self._pools:
             self._pools.popitem()[1].close()
 
 
-class ApiServerReach:
+class ProxiedServiceClient:
     """
     Requests through the API server's proxy for Services, with agentk's rights.
 
@@ -130,7 +135,7 @@ class ApiServerReach:
     def send(
         self, target: ServiceTarget, path: str, form: str, post: bool, parts: BodyParts
     ) -> UpstreamRequest:
-        """See `Reach`."""
+        """See `ClusterServiceClient`."""
         cluster = self._kubernetes.cluster_as_agentk
         prefix = (
             f"{cluster.path_prefix.rstrip('/')}/api/v1/namespaces/{target.namespace}"
@@ -145,5 +150,5 @@ class ApiServerReach:
         return _send(self._kubernetes.upstream, line, more, parts)
 
     def close(self) -> None:
-        """See `Reach`."""
+        """See `ClusterServiceClient`."""
         self._kubernetes.upstream.give_up(lambda one: isinstance(one, BodyParts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 
 from modules.prometheus.agent.body_parts import BodyParts
-from modules.prometheus.agent.reach import MAX_POOLS, DnsReach
+from modules.prometheus.agent.service_client import MAX_POOLS, DnsServiceClient
 from modules.prometheus.agent.services import ServiceTarget
 from tests.tunnel.http1.pools import Endpoint
 
@@ -19,10 +19,10 @@ def test_by_name() -> None:
         dialled.append((host, port))
         return endpoint
 
-    reach = DnsReach(clock, connect)
+    client = DnsServiceClient(clock, connect)
     target = ServiceTarget("monitoring", "prom", "web", 9090, path="/p")
     parts = BodyParts(clock)
-    reach.send(target, "/api/v1/query", "query=up", True, parts)
+    client.send(target, "/api/v1/query", "query=up", True, parts)
     clock.advance(0)
     assert dialled == [("prom.monitoring.svc", 9090)]
     (wire,) = endpoint.wires
@@ -33,7 +33,7 @@ def test_by_name() -> None:
     parts.close()
     for number in range(MAX_POOLS + 1):
         other = ServiceTarget("monitoring", f"s{number}", "web", 9090)
-        reach.send(other, "/api/v1/query", "query=1", False, BodyParts(clock))
-    assert len(reach._pools) == MAX_POOLS
-    reach.close()
-    assert not reach._pools
+        client.send(other, "/api/v1/query", "query=1", False, BodyParts(clock))
+    assert len(client._pools) == MAX_POOLS
+    client.close()
+    assert not client._pools

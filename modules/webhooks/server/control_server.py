@@ -12,7 +12,7 @@ from modules.webhooks.wire import webhooks_pb2 as wire
 from tunnel.api import CLIENT_ADDRESS, OPERATOR, AuditEvent, IAudit
 from tunnel.errors import CallError, Status
 
-__all__ = ["CONTROL", "WebhookOperators"]
+__all__ = ["CONTROL", "WebhookControlServer"]
 
 CONTROL = wire.DESCRIPTOR.services_by_name["WebhooksControl"]
 
@@ -25,7 +25,7 @@ TRIES = 5
 
 
 @attrs.frozen
-class WebhookOperators:
+class WebhookControlServer:
     """
     Implementation of `WebhooksControl` on the external API.
 

@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from tunnel.toolkit.recent import Recent
 
-__all__ = ["COMPILING", "LISTING", "PARSING", "SLICE", "Turns", "Work"]
+__all__ = ["COMPILING", "LISTING", "PARSING", "SLICE", "StepScheduler", "Work"]
 
 #: Number of steps in one turn, which takes one or two milliseconds.  One step compares
 #: a character of a path with a character of a glob.
@@ -37,7 +37,7 @@ LISTING = 1000
 MAX_AGENTS = 10_000
 
 
-class Turns:
+class StepScheduler:
     """
     Queue of calculations that wait for their turn, by agent.
 
@@ -108,8 +108,8 @@ class Work:
     :ivar total: the number of steps so far.
     """
 
-    def __init__(self, turns: Turns, key: Hashable) -> None:
-        self._turns = turns
+    def __init__(self, scheduler: StepScheduler, key: Hashable) -> None:
+        self._scheduler = scheduler
         self._key = key
         #: Remaining steps of the current turn.
         self._left = 0
@@ -120,11 +120,13 @@ class Work:
         Count *steps* before the caller does them, and wait for a turn if necessary.
         """
         self.total += steps
-        turns, key = self._turns, self._key
-        done = turns.unpaid.get(key, 0)
-        if self._left < steps and (turns.waits(key) or (done and done + steps > SLICE)):
-            turns.unpaid.pop(key, None)
-            await turns.next(key, done)
+        scheduler, key = self._scheduler, self._key
+        done = scheduler.unpaid.get(key, 0)
+        if self._left < steps and (
+            scheduler.waits(key) or (done and done + steps > SLICE)
+        ):
+            scheduler.unpaid.pop(key, None)
+            await scheduler.next(key, done)
             self._left = SLICE
         self._left = max(0, self._left - steps)
-        turns.unpaid[key] = turns.unpaid.get(key, 0) + steps
+        scheduler.unpaid[key] = scheduler.unpaid.get(key, 0) + steps
