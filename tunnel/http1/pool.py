@@ -6,6 +6,7 @@ A request for an upgrade gets a connection of its own, which is not reused.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -27,6 +28,9 @@ from tunnel.http1.connection import Turn, Writer
 from tunnel.http1.head import ResponseParser
 
 __all__ = ["UpstreamPool"]
+
+#: Bytes that end the target in a request line.
+_ENDS_TARGET: Final = re.compile(rb"[\x00-\x20\x7f]")
 
 #: Parser that cuts no lines out of heads.
 _WHOLE: Final = ResponseParser()
@@ -109,7 +113,11 @@ class UpstreamPool:
         :param fields: with ``Host``, but without fields about length or connection.
         :param parser: selects the lines to cut out of the response's head.
         :param length: bytes of the body, or `tunnel.http1.head.CHUNKED`.
+        :raises ValueError: *target* would end the request line early, so that the
+            upstream could read the rest as another request.
         """
+        if _ENDS_TARGET.search(target) is not None:
+            raise ValueError(f"{target[:200]!r} is not the target of a request")
         request = UpstreamRequest(
             self,
             method,

@@ -259,7 +259,7 @@ class PrometheusSearch:
                 target = target_of(
                     service,
                     scheme="https" if tls else None,
-                    path=(spec.get("routePrefix") or "").rstrip("/"),
+                    path=str(spec.get("routePrefix") or "").rstrip("/"),
                     preferred=(spec.get("portName") or "web",),
                 )
             except UnusableService as unusable:

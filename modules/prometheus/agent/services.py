@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import attrs
 
+from modules.prometheus.wire.settings import is_prefix
 from tunnel.api import KubernetesObject, KubernetesResource
 from tunnel.toolkit.texts import clean
 
@@ -77,10 +78,13 @@ def target_of(
 
     :param port: name or number of the port; empty for a usual name or number.
     :param scheme: None to derive it from the port.
+    :param path: prefix of the API, from any source; refused unless `is_prefix`.
     :param preferred: names of the port that count more than the usual ones.
     :raises UnusableService: with the reason.
     """
     metadata, spec = service["metadata"], service.get("spec") or {}
+    if not is_prefix(path):
+        raise UnusableService(f"{clean(path, 200)} is not the prefix of a path")
     if spec.get("type") == "ExternalName":
         raise UnusableService(
             "its type is ExternalName, so it may lead out of the cluster"

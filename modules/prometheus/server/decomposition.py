@@ -1,18 +1,25 @@
 """
-Whether a query gives the same for each cluster alone and for all of them together.
+The form for a single cluster of a query about several clusters, if there is one.
 
 The model: each series of a cluster has the label ``cluster``, and a query is evaluated
 over the series of all clusters.  It decomposes if no step of its evaluation combines
 series of different clusters.  Then the answer is the union of the answers of all
-clusters, each with its label, and no cluster needs the label itself:
-``sum by (cluster, job) (up)`` in one cluster is ``sum by (job) (up)``.
+clusters, each with its label, and each cluster gets the query without that label:
+``sum by (cluster, job) (up)`` in one cluster is ``sum by (job) (up)``.  A label
+``cluster`` of the cluster itself has another name in the query, see `cluster_label`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator
 from typing import Final
 
+from modules.prometheus.server.cluster_label import (
+    CLUSTER,
+    is_about_cluster,
+    own_name,
+)
 from modules.prometheus.server.promql_tokens import (
     PromqlToken,
     TokenKind,
@@ -20,14 +27,16 @@ from modules.prometheus.server.promql_tokens import (
     tokens_of,
 )
 
-__all__ = ["CLUSTER", "why_not_decomposable"]
-
-#: Label that each series of a merged answer has.
-CLUSTER: Final = "cluster"
+__all__ = ["NotDecomposable", "query_for_one_cluster"]
 
 _AGGREGATIONS: Final = frozenset(
     "avg bottomk count count_values group limit_ratio limitk max min quantile stddev "
     "stdvar sum topk".split()
+)
+
+#: Words before a list of labels.
+_BEFORE_LABELS: Final = frozenset(
+    ("by", "without", "on", "ignoring", "group_left", "group_right")
 )
 
 #: Words before a parenthesis that is not the argument of a function.
@@ -70,29 +79,42 @@ _NOT_OF_ONE: Final = {
     "vector": "its result belongs to no cluster",
 }
 
-#: Functions that write a label whose name is an argument.
+#: Functions that read or write a label whose name is an argument.
 _WRITERS: Final = frozenset(("label_replace", "label_join", "count_values"))
 
 _COMPARISONS: Final = frozenset(("=", "!=", "=~", "!~"))
 
 
-def why_not_decomposable(query: str) -> str:
+class NotDecomposable(Exception):
     """
-    Return why a query cannot be answered cluster by cluster; empty if it can.
+    Error for a query that cannot be answered cluster by cluster; the text contains the
+    reason.
+    """
 
-    Errors of the grammar are no reason, because Prometheus reports them better.
+
+def query_for_one_cluster(query: str) -> str:
+    """
+    Return the query that gives the part of each cluster.
+
+    Errors of the grammar stay in the query, because Prometheus reports them better.
+
+    :raises NotDecomposable: the query combines series of different clusters.
     """
     try:
-        return _Reader(tokens_of(query)).reason()
+        reader = _Reader(query)
     except UnreadableQuery as error:
-        return str(error)
+        raise NotDecomposable(str(error)) from None
+    if reason := reader.reason():
+        raise NotDecomposable(reason)
+    return reader.for_one_cluster()
 
 
 class _Reader:
     """The words of a query, and the pairs of its parentheses."""
 
-    def __init__(self, tokens: Sequence[PromqlToken]) -> None:
-        self._tokens = tokens
+    def __init__(self, query: str) -> None:
+        self._query = query
+        self._tokens = tokens = tokens_of(query)
         #: Position of the closing bracket, by position of the opening one.
         self._ends: dict[int, int] = {}
         #: Positions within braces.
@@ -120,6 +142,33 @@ class _Reader:
             elif token.kind is TokenKind.NAME and (reason := self._of_name(at)):
                 return reason
         return ""
+
+    def for_one_cluster(self) -> str:
+        """Return the query with the names that labels have in a single cluster."""
+        parts: list[str] = []
+        position = 0
+        for start, end, text in self._replacements():
+            parts += (self._query[position:start], text)
+            position = end
+        return "".join((*parts, self._query[position:]))
+
+    def _replacements(self) -> Iterator[tuple[int, int, str]]:
+        """Yield the start, the end and the new text of each piece to replace."""
+        for at, token in enumerate(self._tokens):
+            if at in self._selecting:
+                if is_about_cluster(token.text) and self._sign(at + 1) in _COMPARISONS:
+                    yield token.start, token.end, _written(token, own_name(token.text))
+            elif self._word(at) in _BEFORE_LABELS and self._sign(at + 1) == "(":
+                end = self._ends.get(at + 1)
+                labels = self._tokens[at + 2 : end]
+                if end is None or not any(is_about_cluster(one.text) for one in labels):
+                    continue
+                named = [
+                    _written(one, own_name(one.text))
+                    for one in labels
+                    if one.kind is not TokenKind.SIGN and own_name(one.text)
+                ]
+                yield labels[0].start, self._tokens[end].start, ", ".join(named)
 
     def _of_name(self, at: int) -> str:
         name = self._tokens[at].text.lower()
@@ -184,10 +233,11 @@ class _Reader:
         for position in inside:
             token = self._tokens[position]
             if (
-                token == PromqlToken(TokenKind.STRING, CLUSTER)
+                token.kind is TokenKind.STRING
+                and is_about_cluster(token.text)
                 and position not in self._selecting
             ):
-                return f"{name} must not write the label cluster"
+                return f"{name} must not use the label {token.text[:50]}"
         return ""
 
     def _labels(self, at: int) -> set[str]:
@@ -210,3 +260,8 @@ class _Reader:
         if at < len(self._tokens) and self._tokens[at].kind is TokenKind.NAME:
             return self._tokens[at].text.lower()
         return ""
+
+
+def _written(token: PromqlToken, name: str) -> str:
+    """Return the name of a label in the form of a token."""
+    return json.dumps(name) if token.kind is TokenKind.STRING else name

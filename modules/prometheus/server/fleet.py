@@ -16,16 +16,24 @@ import msgspec
 from twisted.internet.interfaces import IReactorTime
 
 from modules.prometheus.server.agent_path import PROMETHEUS, SECONDS
-from modules.prometheus.server.decomposition import CLUSTER, why_not_decomposable
+from modules.prometheus.server.cluster_label import (
+    CLUSTER,
+    is_about_cluster,
+    own_name,
+)
+from modules.prometheus.server.decomposition import (
+    NotDecomposable,
+    query_for_one_cluster,
+)
 from modules.prometheus.server.envelope import QuestionRefused, refused
 from modules.prometheus.server.merging import (
     AnswerMerger,
     ClustersMerger,
     Malformed,
-    NamesMerger,
     PromAnswer,
     ResultMerger,
     SeriesMerger,
+    TextsMerger,
     parse_answer,
 )
 from modules.prometheus.server.metrics import RequestMetrics
@@ -110,19 +118,11 @@ class FleetQuestions:
                 "/agents/NAME/prometheus",
             )
         names, question = _clusters_of(question)
-        query = question.value("query")
-        if question.endpoint.name in ("query", "query_range"):
-            reason = why_not_decomposable(query)
-            if reason:
-                raise QuestionRefused(
-                    422, f"the query cannot be answered cluster by cluster: {reason}"
-                )
-        _refuse_matchers(question)
-        question = self._at_one_time(question)
+        merger = _merger_of(question)
+        question = self._at_one_time(_for_one_cluster(question))
         accesses, failures = await _accesses(caller, names)
         if not accesses:
             raise _of_failures(failures)
-        merger = _merger_of(question)
         try:
             async with self._turns.turn(accesses[0].owner):
                 return await self._merged(question, accesses, failures, merger)
@@ -199,9 +199,7 @@ class FleetQuestions:
         self, question: PromQuestion, access: Access, most: int
     ) -> tuple[int, bytes]:
         client = self._api.calls.client(PROMETHEUS, access.agent_id, access)
-        # `_merger_of` makes the values of ``cluster`` of the names of labels.
-        path = "/api/v1/labels" if question.label == CLUSTER else question.path
-        asked = wire.Question(path=path, form=question.form, max_bytes=most)
+        asked = wire.Question(path=question.path, form=question.form, max_bytes=most)
         status, body = 0, bytearray()
         async with aclosing(client.stream("Ask", asked, timeout=SECONDS)) as parts:
             async for part in parts:
@@ -228,10 +226,34 @@ def _clusters_of(question: PromQuestion) -> tuple[list[str], PromQuestion]:
     return names, attrs.evolve(question, parameters=rest)
 
 
-def _refuse_matchers(question: PromQuestion) -> None:
-    for name, value in question.parameters:
-        if name == "match[]" and (reason := why_not_decomposable(value)):
-            raise QuestionRefused(422, f"match[]: {reason}")
+def _for_one_cluster(question: PromQuestion) -> PromQuestion:
+    """
+    Return the question for each cluster.
+
+    :raises QuestionRefused: the question combines series of different clusters.
+    """
+    path = question.path
+    if question.label == CLUSTER:
+        # See `ClustersMerger`.
+        path = "/api/v1/labels"
+    elif is_about_cluster(question.label):
+        path = f"/api/v1/label/{own_name(question.label)}/values"
+    parameters = tuple(
+        (name, _query_for_one_cluster(name, value))
+        if name in ("query", "match[]")
+        else (name, value)
+        for name, value in question.parameters
+    )
+    return attrs.evolve(question, path=path, parameters=parameters)
+
+
+def _query_for_one_cluster(parameter: str, query: str) -> str:
+    try:
+        return query_for_one_cluster(query)
+    except NotDecomposable as error:
+        raise QuestionRefused(
+            422, f"the {parameter} cannot be answered cluster by cluster: {error}"
+        ) from None
 
 
 def _merger_of(question: PromQuestion) -> AnswerMerger:
@@ -245,8 +267,10 @@ def _merger_of(question: PromQuestion) -> AnswerMerger:
     if question.label == CLUSTER:
         return ClustersMerger(limit)
     if name == "labels":
-        return NamesMerger(limit, CLUSTER)
-    return NamesMerger(limit) if name == "label_values" else ResultMerger()
+        return TextsMerger(limit, are_names=True)
+    if name == "label_values":
+        return TextsMerger(limit, are_names=False)
+    return ResultMerger()
 
 
 async def _accesses(

@@ -6,24 +6,24 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from modules.prometheus.server.decomposition import CLUSTER
+from modules.prometheus.server.cluster_label import (
+    CLUSTER,
+    labels_in_answer,
+    name_in_answer,
+)
 
 __all__ = [
     "AnswerMerger",
     "ClustersMerger",
     "Malformed",
-    "NamesMerger",
     "PromAnswer",
     "ResultMerger",
     "SeriesMerger",
+    "TextsMerger",
     "parse_answer",
 ]
 
 _T = TypeVar("_T")
-
-#: Name for a label ``cluster`` that series have themselves, as Prometheus renames
-#: labels of scraped targets.
-EXPORTED: Final = "exported_cluster"
 
 
 class PromAnswer(msgspec.Struct, rename={"error_type": "errorType"}):
@@ -112,7 +112,7 @@ class ResultMerger:
         else:
             series = _decoded(_SERIES, result.result)
             for one in series:
-                one.metric = _with_cluster(one.metric, cluster)
+                one.metric = labels_in_answer(one.metric, cluster)
             self._series += series
         self._kind = result.kind
 
@@ -137,24 +137,29 @@ class SeriesMerger:
     def add(self, cluster: str, data: bytes | msgspec.Raw) -> None:
         """See `AnswerMerger`."""
         sets = _decoded(_LABEL_SETS, data)
-        self._found += [_with_cluster(one, cluster) for one in sets]
+        self._found += [labels_in_answer(one, cluster) for one in sets]
 
     def merged(self) -> bytes:
         """See `AnswerMerger`."""
         return msgspec.json.encode(self._found[: self._limit or None])
 
 
-class NamesMerger:
-    """Names or values of labels: sorted, and each once."""
+class TextsMerger:
+    """
+    Names or values of labels: sorted, and each once.
 
-    def __init__(self, limit: int, *more: str) -> None:
+    :param are_names: whether the texts are names of labels.
+    """
+
+    def __init__(self, limit: int, are_names: bool) -> None:
         self._limit = limit
-        self._found = set(more)
+        self._are_names = are_names
+        self._found = {CLUSTER} if are_names else set()
 
     def add(self, cluster: str, data: bytes | msgspec.Raw) -> None:
         """See `AnswerMerger`."""
         found = _decoded(_TEXTS, data)
-        self._found.update(found)
+        self._found.update(map(name_in_answer, found) if self._are_names else found)
 
     def merged(self) -> bytes:
         """See `AnswerMerger`."""
@@ -176,14 +181,6 @@ class ClustersMerger:
     def merged(self) -> bytes:
         """See `AnswerMerger`."""
         return msgspec.json.encode(sorted(self._found)[: self._limit or None])
-
-
-def _with_cluster(labels: dict[str, str], cluster: str) -> dict[str, str]:
-    own = labels.pop(CLUSTER, None)
-    if own is not None:
-        labels[EXPORTED] = own
-    labels[CLUSTER] = cluster
-    return labels
 
 
 def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes | msgspec.Raw) -> _T:

@@ -18,7 +18,7 @@ __all__ = ["PromqlToken", "TokenKind", "UnreadableQuery", "tokens_of"]
 
 _TOKEN: Final = re.compile(
     r"""
-      (?P<space>[ \t\r\n]+ | \#[^\n]*)
+      (?P<space>[ \t\r\n]+ | \#[^\r\n]*)
     | (?P<string>"(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*' | `[^`]*`)
     | (?P<number>[0-9.][0-9A-Za-z_.]*)
     | (?P<name>[A-Za-z_:][A-Za-z0-9_:]*)
@@ -48,10 +48,14 @@ class PromqlToken:
     One word of a query.
 
     :ivar text: of a string, its content.
+    :ivar start: position of its first character in the query.
+    :ivar end: position after its last character.
     """
 
     kind: TokenKind
     text: str
+    start: int
+    end: int
 
 
 class UnreadableQuery(Exception):
@@ -77,9 +81,10 @@ def tokens_of(query: str) -> Sequence[PromqlToken]:
         name = match.lastgroup
         assert name is not None
         if name == "string":
-            found.append(PromqlToken(TokenKind.STRING, _content(match[0])))
+            text = _content(match[0])
+            found.append(PromqlToken(TokenKind.STRING, text, *match.span()))
         elif name != "space":
-            found.append(PromqlToken(TokenKind(name), match[0]))
+            found.append(PromqlToken(TokenKind(name), match[0], *match.span()))
     return found
 
 

@@ -9,11 +9,26 @@ import attrs
 
 from tunnel.config import field
 
-__all__ = ["PrometheusSection", "PrometheusService"]
+__all__ = ["MAX_PREFIX", "PrometheusSection", "PrometheusService", "is_prefix"]
 
 _NAME = re.compile("[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _PORT = re.compile("[1-9][0-9]{0,4}|[a-z0-9](?:[-a-z0-9]{0,13}[a-z0-9])?")
 _PATH = re.compile("(?:/[A-Za-z0-9._~:-]+)*")
+
+#: Maximum number of characters of the prefix of a path.
+MAX_PREFIX = 200
+
+
+def is_prefix(path: str) -> bool:
+    """
+    Return whether *path* can be the prefix of an API: empty, or names after slashes,
+    without any character that has a meaning in a URL or in HTTP.
+    """
+    return (
+        len(path) <= MAX_PREFIX
+        and _PATH.fullmatch(path) is not None
+        and not {".", ".."} & set(path.split("/"))
+    )
 
 
 def _is_name(instance: object, attribute: object, value: str) -> None:
@@ -32,7 +47,7 @@ def _is_port(instance: object, attribute: object, value: str) -> None:
 
 
 def _is_path(instance: object, attribute: object, value: str) -> None:
-    if _PATH.fullmatch(value) is None or {".", ".."} & set(value.split("/")):
+    if not is_prefix(value):
         raise ValueError(
             "must be empty, or begin with a slash and not end with one: /prometheus"
         )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modules.prometheus.server.decomposition import why_not_decomposable
+from modules.prometheus.server.decomposition import (
+    NotDecomposable,
+    query_for_one_cluster,
+)
 from modules.prometheus.server.promql_tokens import TokenKind, tokens_of
 
 
@@ -43,7 +48,7 @@ from modules.prometheus.server.promql_tokens import TokenKind, tokens_of
 )
 def test_decomposes(query: str) -> None:
     """No step combines series of different clusters."""
-    assert why_not_decomposable(query) == ""
+    query_for_one_cluster(query)
 
 
 @pytest.mark.parametrize(
@@ -69,16 +74,43 @@ def test_decomposes(query: str) -> None:
         ('up{cluster="a"}', "the parameter clusters"),
         ('up{"cluster"=~"a|b"}', "the parameter clusters"),
         ('{job="x", cluster!="a"}', "the parameter clusters"),
-        ('label_replace(up, "cluster", "x", "job", ".*")', "must not write"),
-        ("label_replace(up, 'clu\\x73ter', 'x', 'job', '.*')", "must not write"),
-        ('count_values by (cluster) ("cluster", up)', "must not write"),
+        ('label_replace(up, "cluster", "x", "job", ".*")', "must not use"),
+        ("label_replace(up, 'clu\\x73ter', 'x', 'job', '.*')", "must not use"),
+        ('count_values by (cluster) ("cluster", up)', "must not use"),
+        ('label_replace(up, "x", "$1", "exported_cluster", ".*")', "must not use"),
+        ("#\rsum(up)", "write sum by (cluster)"),
         ("median(up)", "does not know the function median"),
         ("up $x", "character 4"),
     ],
 )
 def test_does_not_decompose(query: str, reason: str) -> None:
     """The text says what to change."""
-    assert reason in why_not_decomposable(query)
+    with pytest.raises(NotDecomposable) as refused:
+        query_for_one_cluster(query)
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "sent"),
+    [
+        ("sum by (cluster) (up)", "sum by () (up)"),
+        ("sum(up) by (job, cluster,)", "sum(up) by (job)"),
+        ('SUM BY ("cluster", pod) (up)', "SUM BY (pod) (up)"),
+        ("count by (exported_cluster, cluster) (up)", "count by (cluster) (up)"),
+        ("sum without (exported_cluster) (up)", "sum without (cluster) (up)"),
+        (
+            "a / on (cluster, pod) group_left (exported_cluster) b",
+            "a / on (pod) group_left (cluster) b",
+        ),
+        ('up{exported_cluster="a"}', 'up{cluster="a"}'),
+        ("up{'exported_exported_cluster'!='a'}", """up{"exported_cluster"!='a'}"""),
+        ('exported_cluster{job="cluster"}', 'exported_cluster{job="cluster"}'),
+        ("sum by (cluster_name, cluster) (x)", "sum by (cluster_name) (x)"),
+    ],
+)
+def test_form_for_one_cluster(query: str, sent: str) -> None:
+    """Each cluster evaluates its own labels, without the label of the answer."""
+    assert query_for_one_cluster(query) == sent
 
 
 def test_tokens() -> None:
@@ -102,4 +134,5 @@ def test_tokens() -> None:
 @given(st.text(alphabet="sumbyonclter ()[]{}\"'`\\,=~!5m#\n", max_size=60))
 def test_any_text(query: str) -> None:
     """No text causes an exception."""
-    assert isinstance(why_not_decomposable(query), str)
+    with suppress(NotDecomposable):
+        query_for_one_cluster(query)

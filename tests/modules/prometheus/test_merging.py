@@ -10,9 +10,9 @@ import pytest
 from modules.prometheus.server.merging import (
     ClustersMerger,
     Malformed,
-    NamesMerger,
     ResultMerger,
     SeriesMerger,
+    TextsMerger,
     parse_answer,
 )
 
@@ -69,7 +69,7 @@ def test_a_malformed_answer_changes_nothing() -> None:
 
 def test_names_and_series() -> None:
     """Names once, series with their cluster, and at most as many as wanted."""
-    names = NamesMerger(3, "cluster")
+    names = TextsMerger(3, are_names=True)
     series = SeriesMerger(2)
     clusters = ClustersMerger(0)
     for cluster, found in (("a", ["job", "pod"]), ("b", ["pod", "zone"]), ("c", [])):

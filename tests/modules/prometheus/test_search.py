@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from modules.prometheus.agent.search import MAX_CANDIDATES
-from modules.prometheus.wire.settings import PrometheusSection
+from modules.prometheus.wire.settings import MAX_PREFIX, PrometheusSection
 from tests.modules.prometheus.stand import MemoryStand, healthy, service
 from tunnel.api import KubernetesResource
 from tunnel.config import read
@@ -245,6 +245,37 @@ def test_a_service_with_an_address_is_preferred(stand: MemoryStand) -> None:
         ("operator", "monitoring/k8s", "taken"),
     ]
     assert stand.find().target.path == "/prom"
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "/ HTTP/1.1\r\nHost: x\r\n\r\nDELETE /api/v1/nodes/node-0?x=",
+        "/prom?x=",
+        "/prom/../../../../../../secrets",
+        "/prom%2f..",
+        "prom",
+        "/" + MAX_PREFIX * "p",
+        {"not": "a text"},
+    ],
+    ids=["request", "query", "parents", "escapes", "relative", "long", "object"],
+)
+def test_a_prefix_that_is_not_a_path(stand: MemoryStand, prefix: Any) -> None:
+    """Whoever may create Prometheus objects cannot change agentk's requests."""
+    operated(stand)
+    stand.add(prometheus("k8s", routePrefix=prefix))
+    stand.add(service("k8s", selector={"prometheus": "k8s"}))
+    asked: list[str] = []
+
+    def answer(path: str, form: dict[str, list[str]]) -> tuple[int, bytes]:
+        asked.append(path)
+        return healthy(path, form)
+
+    stand.cluster.backends["monitoring/http:k8s:web"] = answer
+    steps = stand.steps()
+    assert steps[0] == ("operator", "monitoring/k8s", "passed over")
+    assert steps[1] == ("operator", "monitoring/k8s", "failed")
+    assert not asked
 
 
 def test_tls_of_the_operator(stand: MemoryStand) -> None:

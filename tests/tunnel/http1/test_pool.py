@@ -419,6 +419,16 @@ class FailingAnswer(Answer):
         raise ValueError("bug")
 
 
+@pytest.mark.parametrize("byte", [b" ", b"\r", b"\n", b"\0", b"\t", b"\x7f"], ids=repr)
+def test_a_target_is_one_target(byte: bytes) -> None:
+    """No caller can put a second request into the target of the first."""
+    endpoint = Endpoint()
+    pool = UpstreamPool(lambda: endpoint, Clock())
+    with pytest.raises(ValueError, match="not the target"):
+        pool.request(b"GET", b"/a" + byte + b"b", b"\r\nHost: x", Answer())
+    assert not endpoint.wires
+
+
 @pytest.mark.parametrize("end", ["close", "give up", "no connection", "too long"])
 def test_one_receiver_fails(end: str) -> None:
     """A receiver that fails when its request does keeps no other from being told."""
