@@ -36,6 +36,10 @@ global: {{scrape_interval: 1s}}
 scrape_configs:
 - job_name: prometheus
   static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
+- job_name: other
+  static_configs:
+  - targets: ["127.0.0.1:{port}"]
+    labels: {{cluster: own}}
 """
 
 FORM = "Content-Type: application/x-www-form-urlencoded"
@@ -76,7 +80,7 @@ class PrometheusProcess:
 
     def has_data(self) -> bool:
         try:
-            return bool(self.ask("query", query="up")["data"]["result"])
+            return len(self.ask("query", query="up")["data"]["result"]) == 2
         except OSError:
             return False
 
@@ -276,7 +280,7 @@ def test_one_cluster(stand: PromStand) -> None:
     assert by_get == by_post == direct
     assert direct["data"]["result"]
     names = data_of(reader.ask("GET", f"{API}/label/job/values"))
-    assert names["data"] == ["prometheus"]
+    assert names["data"] == ["other", "prometheus"]
     # The error is Prometheus' own.
     broken = data_of(reader.ask("GET", f"{API}/query?query=sum("), 400)
     assert broken["errorType"] == "bad_data" and "parse error" in broken["error"]
@@ -352,14 +356,26 @@ def test_several_clusters(stand: PromStand) -> None:
     assert len({one["value"][0] for one in series}) == 1
     query = urlencode({"query": "count by (cluster, job) (up)"})
     _, found = stand.fleet(token, f"query?{query}&{both}")
-    assert [one["value"][1] for one in found["data"]["result"]] == ["1", "1"]
+    assert [one["value"][1] for one in found["data"]["result"]] == ["1"] * 4
     status, found = stand.fleet(token, f"query?query=sum(up)&{both}")
     assert status == 422 and "by (cluster)" in found["error"]
     _, found = stand.fleet(token, f"label/cluster/values?{both}")
     assert found["data"] == ["main", "second"]
+
+    def counted(query: str) -> list[tuple[dict[str, str], str]]:
+        _, found = stand.fleet(token, f"query?{urlencode({'query': query})}&{both}")
+        return [(one["metric"], one["value"][1]) for one in found["data"]["result"]]
+
+    # Each cluster has a series with a label "cluster" of its own.
+    main, second = {"cluster": "main"}, {"cluster": "second"}
+    assert counted("count by (cluster) (up)") == [(main, "2"), (second, "2")]
+    own = counted('count by (cluster, exported_cluster) (up{exported_cluster="own"})')
+    assert own == [({"exported_cluster": "own"} | one, "1") for one in (main, second)]
+    _, found = stand.fleet(token, f"label/exported_cluster/values?{both}")
+    assert found["data"] == ["own"]
     assert stand.agents["second"].stop()
     status, found = stand.fleet(token, f"series?match[]=up&{both},nowhere")
-    assert status == 200 and len(found["data"]) == 1
+    assert status == 200 and len(found["data"]) == 2
     assert [one.partition(":")[0] for one in found["warnings"]] == [
         "cluster nowhere is missing",
         "cluster second is missing",
