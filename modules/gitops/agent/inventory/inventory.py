@@ -27,7 +27,7 @@ import hmac
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -144,6 +144,16 @@ class InventoryEntry:
     leaves: bool = False
     is_signed: bool = True
 
+    @property
+    def is_proof(self) -> bool:
+        """
+        Whether the entry proves that this agentk applied the live object with this uid.
+
+        An entry that agentk wrote before it applied the object proves nothing: other
+        clients may have kept a copy of it, and may add it again later.
+        """
+        return self.is_signed and bool(self.uid)
+
 
 @attrs.frozen(eq=False)
 class Inventory:
@@ -178,11 +188,11 @@ class _Parts(NamedTuple):
     Content of one inventory, with the ConfigMaps that contain it.
 
     :ivar of_other: see `Inventory`.
-    :ivar parts: the ConfigMaps of the inventory.
+    :ivar parts: the ConfigMaps of the inventory; None for a part that is missing.
     """
 
     of_other: str
-    parts: list[dict[str, Any]]
+    parts: list[dict[str, Any] | None]
     entries: dict[ObjectKey, InventoryEntry]
 
 
@@ -216,8 +226,9 @@ class InventoryStore:
         self.namespace = namespace
         self._formers = [one for one in formers if one not in ("", namespace)]
         self._orders = orders
-        #: Parts in *namespace* as they were last read or written, with their versions.
-        self._parts: list[dict[str, Any]] = []
+        #: Parts in *namespace* as they were last read or written, with their versions;
+        #: None for a part that is missing.
+        self._parts: list[dict[str, Any] | None] = []
         #: The Namespace of *formers* that had the inventory at the last read; empty if
         #: *namespace* had it, or no Namespace did.
         self._moves = ""
@@ -249,6 +260,7 @@ class InventoryStore:
             return Inventory(approval=approval, is_lost=bool(orders.history))
         of_other, parts, entries = found
         first = parts[0]
+        assert first is not None
         annotations = first["metadata"].get("annotations") or {}
         for key, entry in entries.items():
             if not entry.held and orders.is_held(key):
@@ -296,7 +308,8 @@ class InventoryStore:
         try:
             if not self._is_labelled(first):
                 raise self._unreadable(first, f"it has no label {LABEL}: {self._id}")
-            return await self._read_parts(self._ours(first), orders)
+            self._refuse_from_git(first)
+            return await self._read_parts(first, orders)
         except CallError as error:
             if error.status is not Status.FAILED_PRECONDITION:
                 raise
@@ -316,17 +329,33 @@ class InventoryStore:
 
         :raises CallError: as `read`.
         """
-        parts = await self._all(first)
+        problems: list[str] = []
+        parts = await self._all(first, problems)
         entries: dict[ObjectKey, InventoryEntry] = {}
         for part in parts:
-            for text, value in (part.get("data") or {}).items():
+            for text, value in ((part or {}).get("data") or {}).items():
                 try:
                     key, entry = _read(text, value)
                 except ValueError as error:
-                    raise self._unreadable(part, str(error)) from None
+                    problems.append(str(error))
+                    continue
                 if self._orders is not None:
                     entry = _opened(key, entry, orders.seal)
                 entries[key] = entry
+        if problems and self._orders is None:
+            raise self._unreadable(first, problems[0])
+        if problems:
+            # Other clients may write inventories, and must not be able to stop the
+            # project; the next `write` removes what they wrote.
+            self._log.warn(
+                "the inventory {namespace}/{name} was changed by another client, "
+                "{count} problems such as: {reason}; objects that have no entry any "
+                "more stay in the cluster when they leave Git",
+                namespace=first["metadata"]["namespace"],
+                name=self._name(0),
+                count=len(problems),
+                reason=clean(problems[0], MAX_REASON, " "),
+            )
         mark = (first["metadata"].get("annotations") or {}).get(WRITER, "")
         return _Parts(await self._of_other(mark, entries, orders), parts, entries)
 
@@ -401,6 +430,19 @@ class InventoryStore:
         if self._orders is not None:
             await self._orders.confirmed()
 
+    async def hold(self, keys: Collection[ObjectKey]) -> None:
+        """
+        Record in the Secret with the orders that the deletes of *keys* wait for an
+        approval: other clients may remove this from the inventory.
+
+        :raises CallError: as `OrderStore.change`.
+        """
+        if self._orders is None:
+            return
+        known = await self._orders.known()
+        if known.holding(keys, ()) != known:
+            await self._orders.change(lambda orders: orders.holding(keys, ()))
+
     async def check(self) -> None:
         """
         Check that inventory and orders are unchanged since they were read or written.
@@ -448,7 +490,7 @@ class InventoryStore:
                 await self._write_part(number, datas[number], facts, count, None)
                 for number in reversed(range(count))
             ]
-            self._parts, self._moves = written[::-1], ""
+            self._parts, self._moves = [*reversed(written)], ""
         else:
             await self._replace(inventory, count, datas, facts)
         await self._remove_former(moved)
@@ -461,9 +503,9 @@ class InventoryStore:
         :raises CallError: ABORTED if the inventory was written in the meantime; other
             statuses as in `IKubernetesClient`.
         """
-        if not self._parts:
+        if not self._parts or (first := self._parts[0]) is None:
             return
-        metadata = self._parts[0]["metadata"]
+        metadata = first["metadata"]
         change = {
             "resourceVersion": metadata["resourceVersion"],
             "annotations": {SOURCE: None},
@@ -485,7 +527,8 @@ class InventoryStore:
     ) -> None:
         before = len(self._parts)
         if count < before:
-            count, datas = before, self._spread(inventory.entries, before)
+            count = 1 << (before - 1).bit_length()
+            datas = self._spread(inventory.entries, count)
         known = self._annotations()
         is_same = all(known.get(name) == fact for name, fact in facts.items())
         early = facts
@@ -497,14 +540,12 @@ class InventoryStore:
         if 1 < count != before:
             # The old parts stay until the new parts contain the entries that move to
             # them.
-            old = (self._parts[0].get("data") or {}) if before else {}
+            old = self._data(0) if before else {}
             await self._put(0, old, early, max(before, 1))
             for number in range(max(before, 1), count):
                 await self._put(number, datas[number], early, count)
         others = [
-            number
-            for number in range(1, count)
-            if (self._parts[number].get("data") or {}) != datas[number]
+            number for number in range(1, count) if self._data(number) != datas[number]
         ]
         if others:
             await self._put(0, datas[0], early, count)
@@ -540,8 +581,12 @@ class InventoryStore:
 
     def _annotations(self) -> dict[str, str]:
         """Return the annotations of part 0 as it was last read or written."""
-        metadata = self._parts[0]["metadata"] if self._parts else {}
-        return metadata.get("annotations") or {}
+        first = self._parts[0] if self._parts else None
+        return (first or {}).get("metadata", {}).get("annotations") or {}
+
+    def _data(self, number: int) -> dict[str, str]:
+        """Return the data of a part as it was last read or written."""
+        return (self._parts[number] or {}).get("data") or {}
 
     def _split(
         self, entries: Mapping[ObjectKey, InventoryEntry]
@@ -639,23 +684,34 @@ class InventoryStore:
             raise self._explained(error) from None
         return written
 
-    async def _all(self, first: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return all parts of the inventory, from the Namespace of its first part."""
+    async def _all(
+        self, first: dict[str, Any], problems: list[str]
+    ) -> list[dict[str, Any] | None]:
+        """
+        Return all parts of the inventory, from the Namespace of its first part.
+
+        :param problems: receives the problems of the parts.
+        """
         metadata = first["metadata"]
         count = (metadata.get("annotations") or {}).get(PARTS, "1")
-        if count not in {str(2**power) for power in range(MAX_PARTS.bit_length())}:
-            raise self._unreadable(first, f"{PARTS} cannot be {count[:40]!r}")
-        parts = [first]
-        for number in range(1, int(count)):
+        is_count = count in {str(2**power) for power in range(MAX_PARTS.bit_length())}
+        if not is_count:
+            problems.append(f"{PARTS} cannot be {count[:40]!r}")
+        parts: list[dict[str, Any] | None] = [first]
+        for number in range(1, int(count) if is_count else MAX_PARTS):
             part = await self._get(number, metadata["namespace"])
+            if part is None and not is_count:
+                break
             if part is None:
-                raise self._unreadable(first, f"part {number} is gone")
+                problems.append(f"part {number} is gone")
             parts.append(part)
         return parts
 
     async def _get(self, number: int, namespace: str = "") -> dict[str, Any] | None:
         found = await self._found(number, namespace or self.namespace)
-        return None if found is None else self._ours(found)
+        if found is not None and self._orders is None:
+            self._refuse_from_git(found)
+        return found
 
     async def _found(self, number: int, namespace: str) -> dict[str, Any] | None:
         try:
@@ -682,20 +738,21 @@ class InventoryStore:
             f"(see docs/gitops.rst): {error.message}",
         )
 
-    def _ours(self, found: dict[str, Any]) -> dict[str, Any]:
+    def _refuse_from_git(self, found: dict[str, Any]) -> None:
         """
-        Return the ConfigMap *found*.
+        Refuse a ConfigMap that was applied from Git, whose author could claim any
+        object.
+
+        Signatures make this check unnecessary, and other clients could stop the project
+        with the annotation.
 
         :raises CallError: if agentk did not write the ConfigMap.
         """
         if owner := owner_of(found):
-            # Without this check, the author of a manifest in Git could claim any
-            # object.
             name = found["metadata"]["name"]
             raise self._unreadable(
                 found, f"{name} was applied from Git, because it has {OWNER}: {owner}"
             )
-        return found
 
     async def _put(
         self, number: int, data: dict[str, str], facts: dict[str, str], count: int

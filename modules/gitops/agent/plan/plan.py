@@ -68,14 +68,14 @@ INCOMPLETE = "not all objects of the source can be applied"
 
 #: Reason why an object is not pruned although the inventory contains it.
 UNSIGNED = (
-    "this agentk did not write its entry in the inventory: approve it if the object "
-    "belongs to this project"
+    "the inventory does not prove that this agentk applied it: approve it if the "
+    "object belongs to this project"
 )
 
 #: Reason why an object is not released for another agent that claims it.
 UNSIGNED_CLAIMED = (
-    "this agentk did not write its entry in the inventory: add the object to Git here "
-    "once more if it belongs to this project, or else remove the entry"
+    "the inventory does not prove that this agentk applied it: add the object to Git "
+    "here once more if it belongs to this project, or else remove the entry"
 )
 
 #: Reason why a project with a missing folder neither creates nor takes objects.
@@ -350,7 +350,7 @@ def _unless_claimed(
         return action
     if not claim.is_made:
         return attrs.evolve(action, verb=Verb.BLOCK, reason=claim.reason)
-    if not inventory.entries[action.key].is_signed:
+    if not inventory.entries[action.key].is_proof:
         why = f"{claim.reason}, but {UNSIGNED_CLAIMED}"
         return attrs.evolve(action, verb=Verb.BLOCK, reason=why)
     return attrs.evolve(action, verb=Verb.DETACH, reason=claim.reason, gives=True)
@@ -594,7 +594,7 @@ def _leaving(
         if kept := is_kept(live):
             # Without a signature, the annotations of the object may be another
             # installation's.
-            verb = Verb.DETACH if entry.is_signed else Verb.FORGET
+            verb = Verb.DETACH if entry.is_proof else Verb.FORGET
             return Action(verb, key, kept, live=live)
         return Action(Verb.PRUNE, key, live=live)
 
@@ -616,7 +616,7 @@ def _held(
     source has gained objects since.
     """
     entries = inventory.entries
-    unsigned = {one.key for one in leaving if not entries[one.key].is_signed}
+    unsigned = {one.key for one in leaving if not entries[one.key].is_proof}
     going = {one.key for one in leaving if one.verb is Verb.PRUNE}
     held = {key: entries[key].held for key in going if entries[key].held}
     others = [key for key in going if key not in held]

@@ -188,14 +188,18 @@ class Reconciler:
             raise _superseded(error) from None
         if isinstance(plan, Report):
             return plan
+        holds = tuple(key for key in plan.held if plan.inventory.entries[key].is_proof)
+        try:
+            # Before any change, because this execution may be interrupted at each.
+            await of.store.hold(holds)
+        except CallError as error:
+            raise _superseded(error) from None
         act = await self._act(of, plan, of.settings)
         return Report(
             commit,
             results=act.results,
             held=plan.held,
-            holds=tuple(
-                key for key in plan.held if plan.inventory.entries[key].is_signed
-            ),
+            holds=holds,
             released=_released(plan, act.results, of.settings.inventory_id),
             is_lost=plan.inventory.is_lost,
         )

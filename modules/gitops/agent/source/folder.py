@@ -34,13 +34,14 @@ class TemporaryFolder:
 
     def __init__(self) -> None:
         try:
-            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            while True:
+                self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+                held = _locked(self.path)
+                if held is not None:
+                    break
         except OSError as error:
             raise _no_room(error) from None
-        # Lock that makes `remove_leftovers` keep the folder; the lock ends with the
-        # process.
-        self._held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._held = held
         self._lock = Lock()
         self._removed = False
 
@@ -82,6 +83,26 @@ class TemporaryFolder:
         with self._lock:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._held)
+
+
+def _locked(folder: Path) -> int | None:
+    """
+    Return a descriptor that makes `remove_leftovers` keep a new folder until the
+    process ends; None if another agentk on this machine took it for a leftover.
+    """
+    try:
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        return None
+    if os.fstat(held).st_nlink == 0:
+        os.close(held)
+        return None
+    return held
 
 
 def remove_leftovers() -> None:

@@ -410,6 +410,65 @@ class InventoryTests(SynchronousTestCase):
             self.assertEqual(error.status, Status.FAILED_PRECONDITION, data)
             self.assertIn("inventory default/inventory-7-9 cannot", error.message)
 
+    def test_parts_of_other_clients(self) -> None:
+        """With signatures, no change by another client stops the project."""
+        self.patch(module, "MAX_PART", 700)
+
+        def store() -> InventoryStore:
+            orders = OrderStore(self.client, "7-9", "default")
+            return InventoryStore(self.client, "7-9", "default", orders=orders)
+
+        wanted = entries(*range(20), uid="u")
+        name = "inventory-7-9"
+
+        def changed(number: int, change: Callable[[Any], object]) -> None:
+            there = copy.deepcopy(self.stored(number))
+            change(there)
+            self.cluster.objects.put(there)
+
+        def annotated(annotation: str, value: str) -> Callable[[Any], object]:
+            return lambda there: there["metadata"]["annotations"].update(
+                {annotation: value}
+            )
+
+        def kept(number: int) -> int:
+            return len(self.stored(number).get("data") or {})
+
+        changes: dict[str, tuple[Callable[[], object], Callable[[], int]]] = {
+            "value": (
+                lambda: changed(0, lambda one: one["data"].update(x_y__Z="garbage")),
+                lambda: 20,
+            ),
+            "key": (
+                lambda: changed(1, lambda one: one["data"].update(junk="")),
+                lambda: 20,
+            ),
+            "count": (lambda: changed(0, annotated(PARTS, "3")), lambda: 20),
+            "large count": (lambda: changed(0, annotated(PARTS, "16")), lambda: 20),
+            "from Git": (lambda: changed(0, annotated(OWNER, "x")), lambda: 20),
+            "part from Git": (lambda: changed(1, annotated(OWNER, "x")), lambda: 20),
+            "missing part": (
+                lambda: self.cluster.objects.remove(
+                    "v1", "ConfigMap", f"{name}-1", "default"
+                ),
+                lambda: 20 - lost,
+            ),
+        }
+        for case, (attack, expected) in changes.items():
+            before = store()
+            self.read(before)
+            self.write(wanted, store=before)
+            self.assertGreater(int(self.stored()["metadata"]["annotations"][PARTS]), 1)
+            lost = kept(1)
+            attack()
+            after = store()
+            found = self.read(after)
+            self.assertEqual(len(found.entries), expected(), case)
+            self.assertTrue(all(one.is_proof for one in found.entries.values()), case)
+            self.write(wanted, store=after)
+            self.assertEqual(self.read(store()).entries, wanted, case)
+            self.assertNotIn(OWNER, self.stored()["metadata"]["annotations"])
+
     def test_parts_that_cannot_be(self) -> None:
         self.write(entries(1))
         for count in ("0", "3", "x", "2", "1024"):

@@ -496,12 +496,14 @@ class ApplyTests(ReconcileCase):
             self.assertEqual(before.keys(), after.keys())
 
     def test_an_inventory_that_another_source_put_there(self) -> None:
-        """Before the one whose it would be has its own: it is not believed."""
+        """Its entries are not signed, and the project replaces it."""
         said = {"annotations": {COMMIT: "theirs"}}
-        self.commit(object_("inventory-8-8", metadata=said))
-        with self.assertRaises(CallError) as caught:
-            self.commit(*config_maps(1), inventory_id="8-8")
-        self.assertIn("applied from Git", caught.exception.message)
+        data = {"default_m002__ConfigMap": ""}
+        self.commit(object_("inventory-8-8", metadata=said, data=data), *config_maps(2))
+        report = self.commit(*config_maps(1), inventory_id="8-8")
+        self.assertEqual(self.outcomes(report)["m001"], Outcome.CREATED)
+        self.assertIsNotNone(self.live("m002"))
+        self.assertNotIn(OWNER, self.live("inventory-8-8")["metadata"]["annotations"])
 
     def test_what_is_waited_for_in_vain(self) -> None:
         deployment = object_("d", "Deployment", "apps/v1", spec={"replicas": 1})
@@ -866,7 +868,11 @@ class PruneTests(ReconcileCase):
         self.assertIsNotNone(self.live("s2", "Secret"))
 
     def test_an_entry_without_a_uid(self) -> None:
-        """agentk was killed after it had created the object, and prunes it."""
+        """
+        agentk was killed after it had created the object: an operator approves.
+
+        Other clients may have kept the entry from before the object was applied.
+        """
         self.commit(*config_maps(1))
         plan = self.planned(*config_maps(1, 2))
         given = self.reconciler()
@@ -881,7 +887,10 @@ class PruneTests(ReconcileCase):
                 "m002", metadata={"namespace": "default", "annotations": {OWNER: ID}}
             )
         )
-        report = self.commit(*config_maps(1))
+        report = self.commit(*config_maps(1), commit="x")
+        self.assertEqual(report.blocked[0].reason, UNSIGNED)
+        self.approve(report)
+        report = self.commit(*config_maps(1), commit="x")
         self.assertEqual(self.outcomes(report)["m002"], Outcome.PRUNED)
 
     def test_most_of_it(self) -> None:
@@ -930,6 +939,35 @@ class PruneTests(ReconcileCase):
         self.assertEqual(len(self.inventory()), 130)
         report = self.commit(*config_maps(*range(3)))
         self.assertEqual(len(report.blocked), 27)
+
+    def test_held_by_an_execution_that_is_interrupted(self) -> None:
+        """Other clients cannot release the deletes, whenever it ended."""
+        wanted = config_maps(*range(10))
+        for point in range(1, 40):
+            self.commit(*wanted)
+            before: Any = copy.deepcopy(self.live(f"inventory-{ID}"))
+            killed = Killed(self.client, point, after=True)
+            try:
+                self.commit(wanted[0], client=killed)
+            except Dead:
+                pass
+            # The next execution finds no entries.
+            live: Any = self.live(f"inventory-{ID}")
+            kept = {k: v for k, v in live["data"].items() if "m000" in k}
+            removed = {k: v for k, v in before["data"].items() if "m000" not in k}
+            held = "held" in json.dumps(live["data"])
+            if held:
+                self.objects.put({**live, "data": kept})
+                self.commit(wanted[0])
+                for start in range(0, 9, 3):
+                    live = self.live(f"inventory-{ID}")
+                    some = dict(list(removed.items())[start : start + 3])
+                    self.objects.put({**live, "data": live["data"] | some})
+                    self.commit(wanted[0])
+            self.assertEqual(len(self.names()), 10, point)
+            if held and point > 12:
+                break
+        self.assertGreater(point, 12)
 
     def test_held_while_its_api_server_is_away(self) -> None:
         """It is held afterwards, too, however many objects came meanwhile."""
@@ -1155,7 +1193,11 @@ class PruneTests(ReconcileCase):
                 pass
             else:
                 break
-            self.commit(*config_maps(1))
+            report = self.commit(*config_maps(1), commit="x")
+            if report.held:
+                # The inventory does not contain the uid of the new object.
+                self.approve(report)
+                self.commit(*config_maps(1), commit="x")
             self.assertIsNone(self.live("m002"), point)
         self.assertGreater(point, 5)
 

@@ -32,7 +32,7 @@ from modules.gitops.agent.source import (
     rendering,
 )
 from modules.gitops.agent.source.child_processes import ChildProcesses
-from modules.gitops.agent.source.folder import remove_leftovers
+from modules.gitops.agent.source.folder import TemporaryFolder, remove_leftovers
 from modules.gitops.agent.source.loader import read_snapshot
 from modules.gitops.agent.source.rendering import (
     _FIELDS,
@@ -568,6 +568,29 @@ def test_what_a_killed_agentk_leaves(
     remove_leftovers()
     assert not folder.exists()
     assert elsewhere.exists()
+
+
+def test_a_folder_that_another_agentk_removes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new folder has no lock for a moment, and may be taken for a leftover."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = tempfile.mkdtemp
+    removed: list[str] = []
+
+    def mkdtemp(prefix: str) -> str:
+        path = made(prefix=prefix)
+        if len(removed) < 2:
+            remove_leftovers()
+            removed.append(path)
+        return path
+
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    folder = TemporaryFolder()
+    folder.write([("a", b"x")])
+    assert str(folder.path) not in removed
+    folder.remove()
+    assert list(tmp_path.iterdir()) == []
 
 
 @async_test
