@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from functools import partial
 from typing import Any, cast
 
 import attrs
@@ -158,6 +159,7 @@ class ReconcileCase(SynchronousTestCase):
         self.addCleanup(self.pair.stop)
         self.leads = True
         self.commits = 0
+        self.held_before = False
 
     def reconciler(self, **given: Any) -> _Bound:
         settings = {
@@ -205,9 +207,16 @@ class ReconcileCase(SynchronousTestCase):
         """What becomes of a commit that has these objects."""
         self.commits += 1
         name = given.pop("commit", f"c{self.commits}")
+        remembers = given.pop("remembers", True)
         text = "\n---\n".join(json.dumps(one) for one in objects)
         source = read_source([("all.yaml", text.encode())])
-        return self.pair.run(self.reconciler(**given).run(name, source))
+        report = self.pair.run(self.reconciler(**given).run(name, source))
+        if remembers and self.held_before:
+            # As `Passes` does after each pass.
+            released = partial(Orders.holding, keys=(), released=report.released)
+            self.pair.run(self.order(released))
+        self.held_before = bool(report.held)
+        return report
 
     def planned(self, *objects: Any, **given: Any) -> Plan:
         text = "\n---\n".join(json.dumps(one) for one in objects)
@@ -948,7 +957,7 @@ class PruneTests(ReconcileCase):
             before: Any = copy.deepcopy(self.live(f"inventory-{ID}"))
             killed = Killed(self.client, point, after=True)
             try:
-                self.commit(wanted[0], client=killed)
+                self.commit(wanted[0], client=killed, remembers=False)
             except Dead:
                 pass
             # The next execution finds no entries.
