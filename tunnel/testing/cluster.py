@@ -193,7 +193,8 @@ class _Connection:
             else:
                 status, body = answer
                 head = _head(status, b"Content-Length", self._server.fields)
-                self._send(b"%b: %d" % (head, len(body)))
+                missing = getattr(self._server, "missing", 0)
+                self._send(b"%b: %d" % (head, len(body) + missing))
                 self._send(b"\r\n\r\n" + body)
 
     def _follow(self, watcher: Watcher) -> None:

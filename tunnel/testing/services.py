@@ -21,6 +21,7 @@ class FakeService:
     :ivar body: body of the responses.
     :ivar refuses: whether connections are refused.
     :ivar silent: whether requests get no response.
+    :ivar missing: number of bytes of each body that never arrive.
     """
 
     status: int = 200
@@ -28,6 +29,7 @@ class FakeService:
     body: bytes = b""
     refuses: bool = False
     silent: bool = False
+    missing: int = 0
     requests: list[Any] = attrs.Factory(list)
 
     def take(self, request: Any) -> tuple[int, bytes]:

@@ -66,19 +66,22 @@ class Attempts:
             report.error = f"the API server did not answer within {PREPARATION:g} s"
             return report
         pool = UpstreamPool(lambda: endpoint, self.api.clock, limits=LIMITS)
+        response = WebhookResponse()
         try:
-            response = await self._send(pool, target, request)
+            await self._send(pool, target, request, response)
         except CancelledError:
             raise
         except TimeoutError:
-            report.error = f"no response within {TIMEOUT:g} s"
+            # The status decides, even if the body has no end.
+            if not response.status:
+                report.error = f"no response within {TIMEOUT:g} s"
         except Exception as error:
             report.error = _reason(error)
-        else:
-            report.status, report.body = response.status, response.body
-            report.retry_after = response.retry_after
         finally:
             pool.close()
+        report.status, report.retry_after = response.status, response.retry_after
+        if not request.contains_secret:
+            report.body = response.body
         return report
 
     async def _prepare(
@@ -108,8 +111,9 @@ class Attempts:
         pool: UpstreamPool,
         target: WebhookTarget,
         request: WebhookRequest,
-    ) -> WebhookResponse:
-        """Send the request, and return the response."""
+        response: WebhookResponse,
+    ) -> None:
+        """Send the request, and wait for the response."""
         service = ServicePort.parse(target.service)
         host = f"{service.name}.{service.namespace}.svc:{service.port}"
         fields = b""
@@ -119,14 +123,12 @@ class Attempts:
                 text = f"the field {name} has a character that HTTP does not permit"
                 raise UpstreamError(text)
             fields += b"\r\n" + name.encode() + b": " + line
-        response = WebhookResponse()
         response.request = sending = pool.request(
             b"POST", target.path.encode(), fields, response, length=len(request.body)
         )
         sending.write(request.body)
         sending.finish()
         await response.done.addTimeout(TIMEOUT, self.api.clock)
-        return response
 
 
 def _reason(error: Exception) -> str:

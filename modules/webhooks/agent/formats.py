@@ -32,12 +32,14 @@ class WebhookRequest:
     """
     Body and header fields of one attempt.
 
-    :ivar fields: without ``Host`` and fields about the length; a value may be the
-        receiver's secret.
+    :ivar fields: without ``Host`` and fields about the length.
+    :ivar contains_secret: whether a field is the receiver's secret itself, which a
+        response may repeat.
     """
 
     body: bytes = attrs.field(repr=lambda body: f"{len(body)} bytes")
     fields: Mapping[str, str] = attrs.field(repr=False)
+    contains_secret: bool = False
 
 
 def webhook_request(
@@ -180,7 +182,7 @@ def _gitlab(
         if not token.isascii() or not token.isprintable():
             raise ValueError("has characters that a header field cannot contain")
         fields["X-Gitlab-Token"] = token
-    return WebhookRequest(body, fields)
+    return WebhookRequest(body, fields, contains_secret="X-Gitlab-Token" in fields)
 
 
 # Standard Webhooks

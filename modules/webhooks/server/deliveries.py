@@ -319,8 +319,9 @@ class AgentDeliveries:
                 return
             first = not state.after
             state.after = commit
-            state.id = delivery_id(entry.repository_url, ref, commit)
-            state.noticed_at.FromMicroseconds(int(now * 1e6))
+            noticed_at = int(now * 1e6)
+            state.id = delivery_id(entry.repository_url, ref, commit, noticed_at)
+            state.noticed_at.FromMicroseconds(noticed_at)
             if first:
                 # Receivers read the repository themselves when they are configured.
                 state.before, state.accepted = NO_COMMIT, commit

@@ -18,9 +18,16 @@ __all__ = ["StoredDeliveries", "StoredDelivery", "delivery_id"]
 KEPT = 366 * 86_400.0
 
 
-def delivery_id(repository: str, ref: str, commit: str) -> str:
-    """Return the id of a delivery, which is the same for each attempt and receiver."""
-    text = "\n".join((repository, ref, commit))
+def delivery_id(repository: str, ref: str, commit: str, noticed_at: int) -> str:
+    """
+    Return the id of a delivery, which is the same for each attempt.
+
+    A ref may return to an earlier commit, and receivers ignore an id that they have
+    seen.  Therefore the id depends on the time of the push as well.
+
+    :param noticed_at: the time when kas noticed the push, in microseconds since 1970.
+    """
+    text = "\n".join((repository, ref, commit, str(noticed_at)))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

@@ -183,6 +183,17 @@ class WebhookTarget:
         validator=_are_refs,
     )
 
+    def __attrs_post_init__(self) -> None:
+        if not self.secret:
+            return
+        # Otherwise the author of the file could let agentk send a secret to any
+        # Service, for instance to his own.
+        namespace = ServicePort.parse(self.service).namespace
+        if SecretKey.parse(self.secret).namespace != namespace:
+            raise ValueError(
+                f"the secret must be in the namespace of the Service, {namespace}"
+            )
+
     @property
     def address(self) -> str:
         """Return the receiver, for operators."""

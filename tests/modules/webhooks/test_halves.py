@@ -17,7 +17,7 @@ from modules.webhooks.server.module import STREAMS_OF_ONE, STREAMS_SECONDS
 from modules.webhooks.server.schedule import PAUSES, SLOW_PAUSE
 from modules.webhooks.wire import webhooks_pb2 as wire
 from tests.modules.webhooks.pair import ADDRESS, SECRET, WebhookPair, secret, service
-from tunnel.api import Draining
+from tunnel.api import Draining, GitPushed
 from tunnel.errors import CallError, Status
 from tunnel.testing import FakeService
 
@@ -107,6 +107,45 @@ def test_schedule(world: WebhookPair) -> None:
     commit = world.push("3")
     assert world.announced()[-1] == commit
     assert world.bodies[-1]["data"]["before"] == world.first
+
+
+def test_a_ref_that_returns_to_a_commit(world: WebhookPair) -> None:
+    """Each push has its own id, because receivers ignore an id that they have seen."""
+    commits = []
+    for text in ("2", "3"):
+        commits.append(world.push(text))
+    for commit in (*commits, *commits):
+        world.repository.rewind(commit)
+        world.server._api.events.publish(GitPushed("apps"))
+        world.passes(1)
+    assert world.announced() == commits * 3
+    ids = [one.fields["webhook-id"][0] for one in world.receiver.requests]
+    assert len(set(ids)) == 6
+
+
+def test_a_body_without_end(world: WebhookPair) -> None:
+    """The status decides."""
+    world.receiver.missing, world.receiver.body = 1, b"accepted"
+    world.push("2")
+    world.passes(40)
+    (state,) = world.listed()
+    assert (state.state, state.last_status) == (wire.DELIVERED, 200)
+    world.passes(86_400)
+    assert len(world.receiver.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("format", "shown"), [("generic", b"echo"), ("github", b"echo"), ("gitlab", b"")]
+)
+def test_a_receiver_that_repeats_the_request(
+    world: WebhookPair, format: str, shown: bytes
+) -> None:
+    """kas does not get the response to a request that contains the secret itself."""
+    world.receiver.status, world.receiver.body = 500, b"echo"
+    world.configure({"format": format})
+    world.push("2")
+    (state,) = world.listed()
+    assert (state.last_status, state.last_body) == (500, shown)
 
 
 def test_superseded(world: WebhookPair) -> None:
@@ -450,7 +489,8 @@ def test_secrets_that_cannot_be_used(
 
 
 def test_secrets_of_agentk(world: WebhookPair) -> None:
-    world.configure({"secret": "default/agentk-token/token"})
+    names = {"service": "default/x:80", "secret": "default/agentk-token/token"}
+    world.configure(names)
     world.resend()
     assert "agentk's own namespace" in world.listed()[0].last_error
 

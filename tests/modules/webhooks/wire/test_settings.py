@@ -46,6 +46,7 @@ def test_defaults() -> None:
         ("path: http://example.org/", "must be a path"),
         ("format: gitea", "generic"),
         ("secret: the-secret-itself", "namespace/name/key of a Secret"),
+        ("secret: other/webhook-token/token", "in the namespace of the Service"),
         ("ca_certificate: x", "namespace/name/key of a Secret"),
         ("repository_url: git@example.org:a", "write https://"),
         ("repository_url: https://user:pass@example.org/a", "password"),
@@ -101,8 +102,8 @@ def test_fingerprints() -> None:
     lines = [
         "path: /a",
         "path: /b",
-        "secret: a/b/c",
-        "ca_certificate: a/b/c",
+        "secret: flux-system/b/c",
+        "ca_certificate: flux-system/b/c",
         "format: github",
     ]
     found = {parsed(FILE.format(one)).targets[0].fingerprint for one in lines}
