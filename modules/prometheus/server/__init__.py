@@ -7,8 +7,10 @@ The server half: checks requests of users, and forwards them to clusters.
     agent_path.py     ``/agents/<agent>/prometheus``: one cluster
     fleet_page.py     ``/fleet/prometheus``: the page for several clusters
     fleet.py          questions to several clusters, and their merged answer
+    answer_memory.py  memory for the answers of clusters
     merging.py        parts of answers that are merged
-    decomposition.py  whether a query gives the same for each cluster and for all
+    cluster_label.py  the label of merged answers with the name of the cluster
+    decomposition.py  the form for one cluster of a query about several
     promql_tokens.py  the words of a query
     trails.py         the search for Prometheus, for operators
     metrics.py        metrics of requests

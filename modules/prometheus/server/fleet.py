@@ -2,6 +2,7 @@
 Questions to several clusters, and their merged answer.
 
 The memory of an answer is limited: all clusters together may send `MAX_TOTAL` bytes.
+A slow cluster costs the others nothing but the wait of at most `CLUSTER_SECONDS`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any, Final
 
 import attrs
 import msgspec
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from modules.prometheus.server.agent_path import PROMETHEUS, SECONDS
+from modules.prometheus.server.agent_path import PROMETHEUS
+from modules.prometheus.server.answer_memory import AnswerMemory, HeldAnswers
 from modules.prometheus.server.cluster_label import (
     CLUSTER,
     is_about_cluster,
@@ -40,7 +43,7 @@ from modules.prometheus.server.metrics import RequestMetrics
 from modules.prometheus.server.parameters import PromQuestion
 from modules.prometheus.wire import prometheus_pb2 as wire
 from modules.prometheus.wire.endpoints import MAX_ANSWER
-from tunnel.api import Access, IServerModuleApi, PageCaller
+from tunnel.api import Access, CredentialRevoked, IServerModuleApi, PageCaller
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.parallel import in_parallel
 from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
@@ -57,9 +60,14 @@ MAX_TOTAL: Final = 32 * 1024 * 1024
 #: Clusters that are asked at the same time.
 AT_ONCE: Final = 20
 
-#: Merged answers at once, of one user and of all: each may take twice `MAX_TOTAL`.
+#: Maximum seconds that a cluster may take for its answer.  Fewer than for a question to
+#: one cluster, because a slow cluster delays the answers of the others.
+CLUSTER_SECONDS: Final = 60.0
+
+#: Merged answers at once, of one user and of all: each has up to `AT_ONCE` calls, and
+#: `AnswerMemory` limits their bytes.
 MAX_OF_USER: Final = 2
-MAX_AT_ONCE: Final = 4
+MAX_AT_ONCE: Final = 50
 MAX_WAITING: Final = 50
 WAIT_SECONDS: Final = 30.0
 
@@ -78,6 +86,15 @@ class _Failure:
     status: int
     message: str
     kind: str = ""
+
+
+@attrs.define(eq=False)
+class _Answering:
+    """A question whose answer is not complete yet."""
+
+    credentials: frozenset[str]
+    answer: Deferred[bytes]
+    is_revoked: bool = False
 
 
 class FleetQuestions:
@@ -104,6 +121,8 @@ class FleetQuestions:
             most_waiting=MAX_WAITING,
             seconds=WAIT_SECONDS,
         )
+        self._memory = AnswerMemory()
+        self._answering: set[_Answering] = set()
 
     async def answer(self, question: PromQuestion, caller: PageCaller) -> bytes:
         """
@@ -123,9 +142,40 @@ class FleetQuestions:
         accesses, failures = await _accesses(caller, names)
         if not accesses:
             raise _of_failures(failures)
+        answering = _Answering(
+            frozenset(one.credential_id for one in accesses),
+            Deferred.fromCoroutine(self._in_turn(question, accesses, failures, merger)),
+        )
+        self._answering.add(answering)
+        try:
+            return await answering.answer
+        except CancelledError:
+            if not answering.is_revoked:
+                raise
+            raise QuestionRefused(401, "the credential was revoked") from None
+        finally:
+            self._answering.discard(answering)
+
+    def revoked(self, event: CredentialRevoked) -> None:
+        """End the questions with a revoked credential."""
+        for answering in tuple(self._answering):
+            if event.credential_id in answering.credentials:
+                answering.is_revoked = True
+                answering.answer.cancel()
+
+    async def _in_turn(
+        self,
+        question: PromQuestion,
+        accesses: Sequence[Access],
+        failures: list[_Failure],
+        merger: AnswerMerger,
+    ) -> bytes:
         try:
             async with self._turns.turn(accesses[0].owner):
-                return await self._merged(question, accesses, failures, merger)
+                with self._memory.holder() as held:
+                    return await self._merged(
+                        question, accesses, failures, merger, held
+                    )
         except TooManyTurns as error:
             raise QuestionRefused(429, f"too many questions: {error}") from None
 
@@ -143,9 +193,10 @@ class FleetQuestions:
         accesses: Sequence[Access],
         failures: list[_Failure],
         merger: AnswerMerger,
+        held: HeldAnswers,
     ) -> bytes:
         most = min(MAX_TOTAL // len(accesses), MAX_ANSWER)
-        asked = [partial(self._ask, question, one, most) for one in accesses]
+        asked = [partial(self._ask, question, one, most, held) for one in accesses]
         warnings: list[str] = []
         infos: list[str] = []
         answered = False
@@ -179,12 +230,12 @@ class FleetQuestions:
         return msgspec.json.encode(answer)
 
     async def _ask(
-        self, question: PromQuestion, access: Access, most: int
+        self, question: PromQuestion, access: Access, most: int, held: HeldAnswers
     ) -> PromAnswer | _Failure:
         """Return the answer of one cluster, or why it is missing."""
         name = access.agent_name
         try:
-            status, body = await self._body(question, access, most)
+            status, body = await self._body(question, access, most, held)
             answer = parse_answer(body)
         except CallError as error:
             said = refused(error)
@@ -196,14 +247,16 @@ class FleetQuestions:
         return answer
 
     async def _body(
-        self, question: PromQuestion, access: Access, most: int
+        self, question: PromQuestion, access: Access, most: int, held: HeldAnswers
     ) -> tuple[int, bytes]:
         client = self._api.calls.client(PROMETHEUS, access.agent_id, access)
         asked = wire.Question(path=question.path, form=question.form, max_bytes=most)
         status, body = 0, bytearray()
-        async with aclosing(client.stream("Ask", asked, timeout=SECONDS)) as parts:
+        stream = client.stream("Ask", asked, timeout=CLUSTER_SECONDS)
+        async with aclosing(stream) as parts:
             async for part in parts:
                 status = status or part.head.status
+                held.take(access.agent_id, len(part.data))
                 body += part.data
                 if len(body) > most:
                     raise CallError(

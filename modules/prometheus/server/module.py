@@ -15,6 +15,7 @@ from modules.prometheus.server.metrics import RequestMetrics
 from modules.prometheus.server.trails import TRAILS, PrometheusTrails
 from tunnel.api import (
     AgentPathsStarted,
+    CredentialRevoked,
     IAgentPaths,
     IServerModule,
     IServerModuleApi,
@@ -44,8 +45,9 @@ class PrometheusServer:
         self._path = PrometheusPath(api, self._metrics)
         self._withdraw: Callable[[], object] = lambda: None
         api.events.subscribe(AgentPathsStarted, lambda _: self._serve())
-        questions = FleetQuestions(api, self._metrics, api.clock, time.time)
-        page = FleetPage(api.users, questions, self._metrics)
+        self.questions = FleetQuestions(api, self._metrics, api.clock, time.time)
+        api.events.subscribe(CredentialRevoked, self.questions.revoked)
+        page = FleetPage(api.users, self.questions, self._metrics)
         api.web.mount(PREFIX, page)
         api.calls.handle_external(TRAILS, PrometheusTrails(api))
 

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import attrs
 import pytest
+from twisted.internet.defer import Deferred
 
-from modules.prometheus.server.fleet import MAX_CLUSTERS
+from modules.prometheus.server.answer_memory import (
+    MAX_BYTES,
+    MAX_BYTES_EACH,
+    AnswerMemory,
+)
+from modules.prometheus.server.fleet import (
+    CLUSTER_SECONDS,
+    MAX_CLUSTERS,
+)
+from modules.prometheus.server.parameters import read_question
 from tests.modules.prometheus.stand import ALICE, UP, MemoryStand, envelope, healthy
+from tunnel.api import CredentialRevoked, PageCaller
+from tunnel.errors import CallError
 
 
 @pytest.fixture
@@ -124,6 +137,62 @@ def test_a_long_answer_is_missing(
     monkeypatch.setattr("modules.prometheus.server.fleet.MAX_TOTAL", 40)
     refused = stand.fleet("query?query=up&clusters=agent-1", 422)
     assert "more than 40 bytes" in refused["error"]
+
+
+def asking(stand: MemoryStand, query: str = "up", token: str = "alice") -> Any:
+    """Begin a question to ``agent-1`` and return the Deferred of its answer."""
+    request = Mock(**{"requestHeaders.getRawHeaders.return_value": [f"Bearer {token}"]})
+    caller = PageCaller.of(stand.server.api.users, request)
+    question = read_question(
+        "GET", "/api/v1/query", f"query={query}&clusters=agent-1", "", b""
+    )
+    found = Deferred.fromCoroutine(stand.server.questions.answer(question, caller))
+    stand.pair.settle()
+    return found
+
+
+def test_a_slow_cluster(stand: MemoryStand) -> None:
+    """It is missing after a minute."""
+    stand.ask("/labels")
+    stand.cluster.silent = True
+    found = asking(stand)
+    stand.clock.advance(CLUSTER_SECONDS - 1)
+    stand.pair.settle()
+    assert not found.called
+    stand.clock.advance(1)
+    stand.pair.settle()
+    refused = found.result.value
+    assert refused.status in (503, 504) and "agent-1" in str(refused)
+    found.addErrback(lambda _: None)
+
+
+def test_a_revoked_credential(stand: MemoryStand) -> None:
+    """A question ends with the credential of its user, and only then."""
+    stand.ask("/labels")
+    stand.cluster.silent = True
+    found = asking(stand)
+    events = stand.server.api.events
+    events.publish(CredentialRevoked("another"))
+    assert not found.called
+    events.publish(CredentialRevoked(ALICE.credential_id))
+    assert found.result.value.status == 401
+    found.addErrback(lambda _: None)
+    assert not stand.server.questions._answering
+
+
+def test_memory() -> None:
+    """One agent cannot take the room of all others."""
+    memory = AnswerMemory()
+    with memory.holder() as first, memory.holder() as second:
+        first.take("1", MAX_BYTES_EACH)
+        with pytest.raises(CallError, match="too many large answers"):
+            second.take("1", 1)
+        for number in range(2, MAX_BYTES // MAX_BYTES_EACH + 1):
+            second.take(str(number), MAX_BYTES_EACH)
+        with pytest.raises(CallError, match="too many large answers"):
+            second.take("9", 1)
+        assert memory.held.total() == MAX_BYTES
+    assert not memory.held
 
 
 def test_post(stand: MemoryStand) -> None:
