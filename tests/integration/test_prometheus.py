@@ -148,6 +148,7 @@ class PromStand:
         service = {
             "metadata": {"name": name, "labels": {"txkas/prometheus": "true"}},
             "spec": {
+                "selector": labels,
                 "ports": [
                     {"name": "sidecar", "port": 8080},
                     {"name": "web", "port": 9090, "targetPort": port},

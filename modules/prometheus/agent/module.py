@@ -11,7 +11,7 @@ from zope.interface import implementer, provider
 from modules.prometheus.agent.questions import Questions
 from modules.prometheus.agent.service_client import (
     ClusterServiceClient,
-    DnsServiceClient,
+    DirectServiceClient,
     ProxiedServiceClient,
 )
 from modules.prometheus.agent.services import ServiceTarget
@@ -29,9 +29,9 @@ _PROMETHEUS = prometheus_pb2.DESCRIPTOR.services_by_name["Prometheus"]
 class PrometheusOptions:
     """Section ``modules.prometheus`` of agentk's configuration."""
 
-    reach: Literal["dns", "api-server"] | None = field(
+    reach: Literal["cluster-ip", "api-server"] | None = field(
         default=None,
-        doc="path to Services: their names in DNS, which is the default in a pod, or "
+        doc="path to Services: their ClusterIPs, which is the default in a pod, or "
         "the API server's proxy, for which agentk needs the right to services/proxy",
     )
 
@@ -49,10 +49,10 @@ class PrometheusAgent:
         options: PrometheusOptions = api.configuration
         # Kubernetes sets this variable in each pod.
         in_pod = "KUBERNETES_SERVICE_HOST" in os.environ
-        reach = options.reach or ("dns" if in_pod else "api-server")
+        reach = options.reach or ("cluster-ip" if in_pod else "api-server")
         self._through_api_server = reach == "api-server"
         self._api_server = ProxiedServiceClient(api.kubernetes)
-        self.dns: ClusterServiceClient = DnsServiceClient.of(api.reactor, api.clock)
+        self._direct = DirectServiceClient(api.kubernetes, api.clock)
         self._questions = Questions(api.kubernetes, api.clock, self._client_of)
         self._counting = False
         api.sections.follow("prometheus", PrometheusSection, self._questions.apply)
@@ -69,15 +69,17 @@ class PrometheusAgent:
             self._counting = False
             self._api.metrics.unregister(self._questions.metrics)
         self._api_server.close()
-        self.dns.close()
+        self._direct.close()
 
     def _client_of(self, target: ServiceTarget) -> ClusterServiceClient:
         """
         Return the client for a Service.
 
         agentk knows no CA for certificates of Services.  The API server connects to an
-        https Service without one.
+        https Service without one, and decides about Services without a ClusterIP or
+        without a selector.
         """
-        if self._through_api_server or target.scheme == "https":
+        is_direct = target.scheme == "http" and target.selector and not target.headless
+        if self._through_api_server or not is_direct:
             return self._api_server
-        return self.dns
+        return self._direct

@@ -1,10 +1,11 @@
 """
 The search for Prometheus in the cluster, step by step.
 
-A setting decides alone, and so does our label.  Otherwise, agentk collects candidates
-from all other strategies, because labels differ between versions of charts.  It never
-chooses silently between several candidates: users would read the data of a Prometheus
-that somebody else installed for another purpose.
+A setting decides alone.  Otherwise, agentk collects candidates from all other
+strategies, because labels differ between versions of charts.  Our label selects a
+Service among all of its namespace, but not of others, whose owners may differ.  It
+never chooses silently between several candidates: users would read the data of a
+Prometheus that somebody else installed for another purpose.
 """
 
 from __future__ import annotations
@@ -122,8 +123,12 @@ class _Found:
 
     def add(self, strategy: str, target: ServiceTarget) -> None:
         """Add a candidate, unless it is another name for an earlier one."""
-        for _, other in self.candidates:
+        for by, other in self.candidates:
             if other.service == target.service:
+                return
+            if by == "label" != strategy and other.namespace == target.namespace:
+                reason = f"the label {LABEL} selects {other.service}"
+                self.note(strategy, target.service, "passed over", reason)
                 return
             same = other.selector and other.selector == target.selector
             if same and other.namespace == target.namespace:
@@ -159,10 +164,9 @@ class PrometheusSearch:
             return await self._by_setting(setting, found)
         found.note("setting", "", "nothing", f"{SETTING} is not set")
         await self._labelled(found, "label", LABEL, ("true",))
-        if not found.candidates:
-            await self._operated(found)
-            for label, values in _WELL_KNOWN.items():
-                await self._labelled(found, "well-known", label, values)
+        await self._operated(found)
+        for label, values in _WELL_KNOWN.items():
+            await self._labelled(found, "well-known", label, values)
         return await self._chosen(found)
 
     async def _by_setting(
@@ -216,9 +220,16 @@ class PrometheusSearch:
                 continue
             path = _VMSELECT_PATH if "vmselect" in labels.values() else ""
             try:
-                found.add(strategy, target_of(one, path=path))
+                target = target_of(one, path=path)
+                if not target.selector:
+                    # Only a setting selects such a Service.
+                    raise UnusableService(
+                        "it has no selector, so it may lead out of the cluster"
+                    )
             except UnusableService as unusable:
                 found.note(strategy, name_of(one), "passed over", str(unusable))
+            else:
+                found.add(strategy, target)
 
     async def _operated(self, found: _Found) -> None:
         """Add the Services in front of the pods of Prometheus objects."""

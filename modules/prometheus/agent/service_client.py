@@ -1,12 +1,17 @@
-"""Requests to a Service: by its name in DNS, or through the API server."""
+"""Requests to a Service: to its ClusterIP, or through the API server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from twisted.internet.endpoints import HostnameEndpoint
-from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import (
+    IProtocolFactory,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
+from zope.interface import implementer
 
 from modules.prometheus.agent.body_parts import BodyParts
 from modules.prometheus.agent.services import ServiceTarget
@@ -16,9 +21,8 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = [
     "ClusterServiceClient",
-    "DnsServiceClient",
+    "DirectServiceClient",
     "ProxiedServiceClient",
-    "host_of",
 ]
 
 #: Header fields of each request: nothing of the user, of kas or of agentk.
@@ -50,7 +54,7 @@ class ClusterServiceClient(Protocol):
         """End all requests."""
 
 
-def host_of(target: ServiceTarget) -> str:
+def _host_of(target: ServiceTarget) -> str:
     """Return the name of a Service in the DNS of its cluster."""
     return f"{target.name}.{target.namespace}.svc"
 
@@ -79,37 +83,46 @@ def _send(
     return request
 
 
-class DnsServiceClient:
-    """
-    Connections of agentk, which runs in the cluster, to Services by name.
+@implementer(IStreamClientEndpoint)
+@attrs.frozen
+class _ServiceEndpoint:
+    """Endpoint that reads the Service for each connection, because it may change."""
 
-    :param endpoint: returns the endpoint for a connection to a host and port.
+    kubernetes: IKubernetes
+    target: ServiceTarget
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
+        return Deferred.fromCoroutine(self._connected(protocolFactory))
+
+    async def _connected(self, factory: IProtocolFactory) -> Any:
+        target = self.target
+        endpoint = await self.kubernetes.service_endpoint(
+            target.namespace, target.name, target.port
+        )
+        return await endpoint.connect(factory)
+
+
+class DirectServiceClient:
+    """
+    Connections of agentk, which runs in the cluster, to the ClusterIPs of Services.
+
+    Neither DNS nor a Service without a selector can lead a connection to another place.
     """
 
-    def __init__(
-        self,
-        clock: IReactorTime,
-        endpoint: Callable[[str, int], IStreamClientEndpoint],
-    ) -> None:
+    def __init__(self, kubernetes: IKubernetes, clock: IReactorTime) -> None:
+        self._kubernetes = kubernetes
         self._clock = clock
-        self._endpoint = endpoint
         self._pools: Recent[tuple[str, int], UpstreamPool] = Recent(MAX_POOLS)
-
-    @classmethod
-    def of(cls, reactor: Any, clock: IReactorTime) -> DnsServiceClient:
-        """Return a client with the system's resolver."""
-        return cls(clock, lambda host, port: HostnameEndpoint(reactor, host, port))
 
     def send(
         self, target: ServiceTarget, path: str, form: str, post: bool, parts: BodyParts
     ) -> UpstreamRequest:
         """See `ClusterServiceClient`."""
-        host, port = host_of(target), target.port
+        host, port = _host_of(target), target.port
         pool = self._pools.get((host, port))
         if pool is None:
-            pool = UpstreamPool(
-                lambda: self._endpoint(host, port), self._clock, limits=_LIMITS
-            )
+            endpoint = _ServiceEndpoint(self._kubernetes, target)
+            pool = UpstreamPool(lambda: endpoint, self._clock, limits=_LIMITS)
             if len(self._pools) == MAX_POOLS:
                 self._pools.popitem(last=False)[1].close()
         self._pools[host, port] = pool

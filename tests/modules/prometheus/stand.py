@@ -58,7 +58,7 @@ def service(
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name, "namespace": namespace, "labels": labels or {}},
-        "spec": {"ports": list(ports), **spec},
+        "spec": {"ports": list(ports), "selector": {"app": name}, **spec},
     }
 
 

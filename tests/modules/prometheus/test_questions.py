@@ -320,7 +320,7 @@ def test_metrics(stand: MemoryStand) -> None:
 
 def test_an_unknown_service_name_is_not_dialled() -> None:
     """In a pod, agentk dials names of Services only."""
-    stand = MemoryStand(reach="dns")
+    stand = MemoryStand(reach="cluster-ip")
     stand.add(
         service(
             "prom",

@@ -131,12 +131,37 @@ def test_invalid_settings(text: str, column: str) -> None:
 
 
 def test_our_label_precedes_other_labels(stand: MemoryStand) -> None:
-    """A selected Service is taken without a look at charts."""
+    """A selected Service is taken in place of others of its namespace."""
     stand.add_prometheus()
     stand.add(service("chart", WELL_KNOWN))
     backend(stand, "monitoring/http:prom:web", "monitoring/http:chart:web")
-    assert stand.steps() == [("label", "monitoring/prom", "taken")]
+    assert stand.steps() == [
+        ("well-known", "monitoring/chart", "passed over"),
+        ("label", "monitoring/prom", "taken"),
+    ]
     assert "version 2.42.0" in stand.find().steps[-1].reason
+
+
+def test_our_label_in_another_namespace(stand: MemoryStand) -> None:
+    """The owner of one namespace cannot replace the Prometheus of another."""
+    stand.add(service("fake", {"txkas/prometheus": "true"}, namespace="team"))
+    stand.add(service("chart", WELL_KNOWN))
+    backend(stand, "team/http:fake:web", "monitoring/http:chart:web")
+    assert stand.steps() == [
+        ("label", "team/fake", "candidate"),
+        ("well-known", "monitoring/chart", "candidate"),
+    ]
+    assert "2 candidates" in stand.ask("/labels", 503)["error"]
+
+
+def test_without_a_selector(stand: MemoryStand) -> None:
+    """Only a setting selects a Service whose addresses may be anywhere."""
+    stand.add(service("prom", {"txkas/prometheus": "true"}, selector={}))
+    backend(stand, "monitoring/http:prom:web")
+    assert stand.steps() == [("label", "monitoring/prom", "passed over")]
+    setting = {"namespace": "monitoring", "name": "prom"}
+    stand.pair.sections.apply({"prometheus": json.dumps({"service": setting})})
+    assert stand.steps() == [("setting", "monitoring/prom", "taken")]
 
 
 def test_two_labelled_services(stand: MemoryStand) -> None:

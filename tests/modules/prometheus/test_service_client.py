@@ -1,39 +1,78 @@
-"""Requests to Services by name."""
+"""Connections to the ClusterIPs of Services."""
 
 from __future__ import annotations
 
-from twisted.internet.task import Clock
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 from modules.prometheus.agent.body_parts import BodyParts
-from modules.prometheus.agent.service_client import MAX_POOLS, DnsServiceClient
+from modules.prometheus.agent.service_client import MAX_POOLS, DirectServiceClient
 from modules.prometheus.agent.services import ServiceTarget
-from tests.tunnel.http1.pools import Endpoint
+from tests.modules.prometheus.stand import MemoryStand, envelope, service
+from tunnel.testing import FakeService
+
+SELECTOR = {"app": "prometheus"}
 
 
-def test_by_name() -> None:
-    """The connection and the Host field name the Service, and nothing names a user."""
-    clock, endpoint = Clock(), Endpoint()
-    dialled: list[tuple[str, int]] = []
+@pytest.fixture
+def stand() -> Iterator[MemoryStand]:
+    stand = MemoryStand(reach="cluster-ip")
+    yield stand
+    stand.close()
 
-    def connect(host: str, port: int) -> Endpoint:
-        dialled.append((host, port))
-        return endpoint
 
-    client = DnsServiceClient(clock, connect)
-    target = ServiceTarget("monitoring", "prom", "web", 9090, path="/p")
-    parts = BodyParts(clock)
-    client.send(target, "/api/v1/query", "query=up", True, parts)
-    clock.advance(0)
-    assert dialled == [("prom.monitoring.svc", 9090)]
-    (wire,) = endpoint.wires
-    head, _, body = wire.taken().partition(b"\r\n\r\n")
-    assert head.startswith(b"POST /p/api/v1/query HTTP/1.1\r\n")
-    assert b"\r\nHost: prom.monitoring.svc:9090" in head
-    assert b"authorization" not in head.lower() and body == b"query=up"
-    parts.close()
+def prom(address: str, **spec: Any) -> Any:
+    labels = {"txkas/prometheus": "true"}
+    return service("prom", labels, clusterIP=address, selector=SELECTOR, **spec)
+
+
+def test_by_cluster_ip(stand: MemoryStand) -> None:
+    """The request names the Service, and neither a user nor agentk."""
+    stand.add(prom("10.96.0.9"))
+    backend = stand.cluster.services["10.96.0.9", 9090] = FakeService(
+        body=envelope(["job"])
+    )
+    assert stand.ask("/labels")["data"] == ["job"]
+    request = backend.requests[-1]
+    assert request.fields["host"] == ["prom.monitoring.svc:9090"]
+    assert "authorization" not in request.fields
+    assert not stand.cluster.asked
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"type": "ExternalName", "externalName": "169.254.169.254"},
+        {"clusterIP": "127.0.0.1"},
+        {"selector": {}},
+    ],
+    ids=["external", "loopback", "no selector"],
+)
+def test_a_service_that_changes(stand: MemoryStand, changed: dict[str, Any]) -> None:
+    """agentk reads it again for each connection."""
+    stand.add(prom("10.96.0.9"))
+    backend = FakeService(body=envelope(["job"]))
+    for address in ("10.96.0.9", "127.0.0.1", "169.254.169.254"):
+        stand.cluster.services[address, 9090] = backend
+    stand.ask("/labels")
+    count = len(backend.requests)
+    found = prom("10.96.0.9")
+    found["spec"] |= changed
+    stand.add(found)
+    stand.agent._direct.close()
+    stand.ask("/labels", 503)
+    assert len(backend.requests) == count
+
+
+def test_the_number_of_pools(stand: MemoryStand) -> None:
+    """The oldest connections end."""
+    client = DirectServiceClient(stand.agent._api.kubernetes, stand.clock)
     for number in range(MAX_POOLS + 1):
-        other = ServiceTarget("monitoring", f"s{number}", "web", 9090)
-        client.send(other, "/api/v1/query", "query=1", False, BodyParts(clock))
+        target = ServiceTarget("monitoring", f"s{number}", "web", 9090)
+        parts = BodyParts(stand.clock)
+        client.send(target, "/api/v1/query", "query=1", False, parts)
     assert len(client._pools) == MAX_POOLS
     client.close()
     assert not client._pools
