@@ -12,6 +12,7 @@ One project of an agent.
     context.py       the context that all projects of an agentk share
     stores.py        the records of a project in the cluster
     journal.py       log lines of a project
+    account_reviews.py  objects that the account of the project may not write
     transfers.py     objects that move between projects or agents, in one pass
     dependencies.py  dependencies between projects
     leftovers.py     objects of inventories without a project

@@ -299,7 +299,7 @@ class Passes:
             self._transfers.use(self._store)
             report = await self._reported(snapshot, source, self._store)
             await self._remember(report, store)
-            await self._transfers.end(report)
+            self._transfers.end(report)
         except Superseded:
             self._journal.superseded()
             return False

@@ -17,6 +17,7 @@ from functools import partial
 from modules.gitops.agent.drift.drift import Drift, Drifts
 from modules.gitops.agent.inventory.handover import ProjectHandover
 from modules.gitops.agent.objects.manifests import ObjectKey, Source
+from modules.gitops.agent.project.account_reviews import AccountReviews
 from modules.gitops.agent.project.context import Programs, ProjectContext
 from modules.gitops.agent.project.dependencies import Dependencies
 from modules.gitops.agent.project.desired import DesiredCommits
@@ -95,9 +96,10 @@ class Project:
             settings, self._commits, stores, api.clock, handover.changed
         )
         self._handover = handover
-        self._transfers = Transfers(
-            handover, api.clock, self._client, bool(account), stores.claims
+        self._reviews = AccountReviews(
+            self._client, api.clock, bool(account), handover.changed
         )
+        self._transfers = Transfers(handover, api.clock, stores.claims)
         self.passes = Passes(
             context,
             settings,
@@ -146,12 +148,13 @@ class Project:
         An object that the project's service account may not write no longer counts
         after some time, because the project could not change that object anyway.
         """
-        given_up = self._transfers.has_given_up(key)
-        return not given_up and self.desired.contains(key)
+        return self.desired.contains(key) and not self._reviews.is_given_up(key)
 
     async def run(self) -> None:
         """Process commits until cancelled."""
-        await in_parallel((self._commits.run, self.passes.run, self.drifts.run))
+        await in_parallel(
+            (self._commits.run, self.passes.run, self.drifts.run, self._reviews.run)
+        )
 
     # Methods that are called when other projects change.
 

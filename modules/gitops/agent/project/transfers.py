@@ -8,7 +8,7 @@ determine for which projects or agents the project waits, and when it checks aga
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
@@ -22,13 +22,9 @@ from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.plan.plan import INCOMPLETE
 from modules.gitops.agent.project.reconcile import Report
 from modules.gitops.agent.source.snapshot import Snapshot
-from tunnel.api import IKubernetesClient, KubernetesObject
-from tunnel.errors import CallError
+from tunnel.api import KubernetesObject
 
 __all__ = ["Transfers"]
-
-#: API path for checks of an account's own permissions.
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 @attrs.define(eq=False)
@@ -38,9 +34,6 @@ class Transfers:
     pass.
 
     :param handover: the handover between this project and others.
-    :param client: acts as the account of the project.
-    :param has_account: whether the project has an account of its own, with fewer
-        permissions than agentk.
     :param claims_of: returns the claims of other agents, for the commit of a pass.
     :ivar waits: whether an object waits for another project, which keeps it or will
         take it.
@@ -55,8 +48,6 @@ class Transfers:
 
     handover: ProjectHandover
     _clock: IReactorTime
-    _client: IKubernetesClient
-    _has_account: bool
     _claims_of: Callable[[Snapshot, Waits], Claims]
     waits: bool = attrs.field(default=False, init=False)
     took: bool = attrs.field(default=False, init=False)
@@ -78,16 +69,6 @@ class Transfers:
     #: For each inventory of another agent, whether it follows the same source; for one
     #: pass.
     _follows_same: dict[str, bool] = attrs.field(factory=dict, init=False)
-    #: Objects that other projects have given up for this one.
-    _offered: set[ObjectKey] = attrs.field(factory=set, init=False)
-    #: Objects that the account may not take, each with the time of the first refusal.
-    _forbidden: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
-    #: Forbidden objects that other projects need not keep for this project any longer.
-    _given_up: frozenset[ObjectKey] = attrs.field(factory=frozenset, init=False)
-
-    def has_given_up(self, key: ObjectKey) -> bool:
-        """Return whether the account was forbidden for too long to take an object."""
-        return key in self._given_up
 
     @property
     def awaits_agents(self) -> bool:
@@ -106,7 +87,6 @@ class Transfers:
         """Forget the results of the last pass."""
         self.waits = self.took = False
         self.wait_ends = math.inf
-        self._offered.clear()
         self._handed.clear()
         self._delayed.clear()
         self._awaited.clear()
@@ -116,13 +96,8 @@ class Transfers:
         """Set the inventory of the pass."""
         self._store = store
 
-    async def end(self, report: Report) -> None:
-        """
-        Evaluate the results of a pass, and notify the other projects.
-
-        :raises CallError: if the API server is unavailable.
-        """
-        forbidden = await self._not_to_be_taken(report)
+    def end(self, report: Report) -> None:
+        """Evaluate the results of a pass, and notify the other projects."""
         stays = {one.key: one.reason for one in report.blocked}
         late = {key for key, why in stays.items() if why == CLAIMED_MEANWHILE}
         if late:
@@ -143,9 +118,7 @@ class Transfers:
         self.only_waits = (
             not wrong and not failed and stays.keys() <= self._handed | self._delayed
         )
-        given_up = self._given_up_of(forbidden)
-        if self.took or given_up != self._given_up:
-            self._given_up = given_up
+        if self.took:
             self.handover.changed()
 
     # Methods that a plan calls.
@@ -161,9 +134,7 @@ class Transfers:
     async def given(self, snapshot: Snapshot, key: ObjectKey, owner: str) -> bool:
         """See `make_plan`."""
         gives = await self.gives(key, owner)
-        if gives:
-            self._offered.add(key)
-        elif await self._will_be_given(snapshot, key, owner):
+        if not gives and await self._will_be_given(snapshot, key, owner):
             self._awaited.add(key)
         self.took = self.took or gives
         self.waits = self.waits or not gives
@@ -217,55 +188,3 @@ class Transfers:
             left = min(found[key].seconds for key in delayed)
             self.wait_ends = self._clock.seconds() + left
         return found
-
-    # Methods about missing permissions of the account.
-
-    async def _not_to_be_taken(self, report: Report) -> frozenset[ObjectKey]:
-        """Return the offered objects that the account may not write."""
-        failed = {one.key for one in report.failed} & self._offered
-        if not failed or not self._has_account:
-            return frozenset()
-        every = await self._client.resources()
-        kinds = {(one.group, one.kind): one.name for one in every}
-        return frozenset(
-            [
-                key
-                for key in sorted(failed)
-                if not await self._may_write(key, kinds.get((key.group, key.kind)))
-            ]
-        )
-
-    async def _may_write(self, key: ObjectKey, resource: str | None) -> bool:
-        """Return whether the account may write an object, as far as known."""
-        attributes = {
-            "verb": "patch",
-            "group": key.group,
-            "resource": resource,
-            "namespace": key.namespace,
-            "name": key.name,
-        }
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        try:
-            said = await self._client.json("POST", _REVIEWS, review)
-        except CallError:
-            return True
-        return (said.get("status") or {}).get("allowed") is not False
-
-    def _given_up_of(self, forbidden: Collection[ObjectKey]) -> frozenset[ObjectKey]:
-        """
-        Return the objects that the account was forbidden to write for too long.
-
-        The permission often arrives with the same commit, from another project.
-        """
-        now = self._clock.seconds()
-        before = self._forbidden
-        self._forbidden = {key: before.get(key, now) for key in forbidden}
-        return frozenset(
-            key
-            for key, since in self._forbidden.items()
-            if now - since >= OTHERS_SECONDS
-        )

@@ -17,6 +17,8 @@ from modules.gitops.agent.inventory.inventory import LABEL, PARTS, SOURCE, WRITE
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import ObjectKey, read_source
 from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, GIVEN_BY, OWNER
+from modules.gitops.agent.plan import plan
+from modules.gitops.agent.plan.order import DEPENDS_ON
 from modules.gitops.agent.plan.plan import FOLDER_GONE
 from modules.gitops.agent.project import leftovers
 from modules.gitops.agent.project.leftovers import LOOK_AGAIN
@@ -134,7 +136,7 @@ class HandoverTests(HalvesTestCase):
         self.begin(A, B)
         commit = self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)})
         names = (
-            *("_handed", "_offered", "took", "waits", "_delayed"),
+            *("_handed", "took", "waits", "_delayed"),
             "deletes_wait",
         )
         twin = self.project("twin")
@@ -225,6 +227,48 @@ class HandoverTests(HalvesTestCase):
             (attributes["verb"], attributes["resource"], attributes["name"]),
             ("patch", "configmaps", "moves"),
         )
+
+    def forbidden_account_names_an_object(self, *more: Any) -> None:
+        """Move the object to the project whose account may not write it."""
+        self.review(False)
+        self.other.commit({"b.yaml": text(object_("theirs"), MOVES, *more)})
+        self.pushed("other")
+        self.passes(5)
+        self.apps.commit({"a.yaml": text(STAYS)})
+        self.pushed()
+        self.passes(OTHERS_SECONDS / 2)
+        self.assertEqual(self.deleted(), [])
+        self.passes(OTHERS_SECONDS + TRY_MOST)
+        self.assertEqual(self.deleted(), ["moves"])
+
+    def test_an_account_that_may_not_read_it(self) -> None:
+        """No plan has the object then."""
+        self.begin_account()
+        account = self.project("other")._client
+
+        async def denied(client: Any, resource: Any, key: ObjectKey) -> Any:
+            if key.name == "moves" and client is account:
+                raise CallError(Status.PERMISSION_DENIED, "forbidden")
+            return await live_object(client, resource, key)
+
+        self.patch(plan, "live_object", denied)
+        self.forbidden_account_names_an_object()
+
+    def test_an_account_whose_commit_cannot_be_applied(self) -> None:
+        """Its project has no results."""
+        self.begin_account()
+        one, two = (
+            object_(
+                name,
+                metadata={
+                    "annotations": {
+                        DEPENDS_ON: f"/namespaces/default/ConfigMap/{needed}"
+                    }
+                },
+            )
+            for name, needed in (("one", "two"), ("two", "one"))
+        )
+        self.forbidden_account_names_an_object(one, two)
 
     def test_to_one_that_depends_on_it(self) -> None:
         """It need not wait until the object has left: that waits for it."""
