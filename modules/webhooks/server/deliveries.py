@@ -29,7 +29,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from modules.webhooks.server.metrics import WebhookMetrics
-from modules.webhooks.server.schedule import next_step
+from modules.webhooks.server.schedule import MAX_RETRY_AFTER, next_step
 from modules.webhooks.server.stored import (
     StoredDeliveries,
     StoredDelivery,
@@ -68,9 +68,9 @@ MAX_CHANGED, MAX_CHANGED_TEXT = 1000, 64 * 1024
 #: Seconds that a repository has to list changed paths and its default branch.
 GIT_SECONDS = 10.0
 
-#: Seconds within which agentk reports the result of an attempt: its timeout, and time
-#: for the report.
-REPORT_SECONDS = 90.0
+#: Seconds within which agentk reports the result of an attempt: three times its timeout
+#: of 60 seconds, because it makes 8 of 20 attempts at a time, and time for the report.
+REPORT_SECONDS = 210.0
 
 #: Maximum bytes of a response's body in the store, and maximum characters of an error
 #: or problem.
@@ -379,12 +379,16 @@ class AgentDeliveries:
         # A target gets one request at a time.
         busy = {one.target.name for one in self._entries.values() if one.attempt}
         found: _Entry | None = None
-        due = self._now() + LOOK_AGAIN
+        now = self._now()
+        due = now + LOOK_AGAIN
         for entry in self._entries.values():
             name, state = entry.target.name, entry.state
             if state.state != wire.PENDING or name in busy or not entry.is_current:
                 continue
             at = max(_seconds(state.next_attempt), self._slow.get(name, 0.0))
+            if at > now + MAX_RETRY_AFTER + LOOK_AGAIN:
+                # The clock was ahead when the time was computed: no pause is so long.
+                at = now
             if at < due:
                 found, due = entry, at
         return found, due

@@ -12,7 +12,7 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
 
 from modules.webhooks.server import deliveries
-from modules.webhooks.server.deliveries import NO_COMMIT, REPORT_SECONDS
+from modules.webhooks.server.deliveries import LOOK_AGAIN, NO_COMMIT, REPORT_SECONDS
 from modules.webhooks.server.module import STREAMS_OF_ONE, STREAMS_SECONDS
 from modules.webhooks.server.schedule import PAUSES, SLOW_PAUSE
 from modules.webhooks.wire import webhooks_pb2 as wire
@@ -121,6 +121,22 @@ def test_a_ref_that_returns_to_a_commit(world: WebhookPair) -> None:
     assert world.announced() == commits * 3
     ids = [one.fields["webhook-id"][0] for one in world.receiver.requests]
     assert len(set(ids)) == 6
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_clock_that_was_ahead(world: WebhookPair, status: int) -> None:
+    """A pause that began in the future does not last until then."""
+    world.server.now = lambda: world.clock.seconds() + 30 * 86_400
+    world.restart({})
+    world.server.now = lambda: world.clock.seconds() + 30 * 86_400
+    world.receiver.status = status
+    world.push("2")
+    assert len(world.receiver.requests) == 1
+    world.receiver.status = 200
+    world.server.now = world.clock.seconds
+    world.passes(LOOK_AGAIN + 1)
+    assert len(world.receiver.requests) == 2
+    assert world.listed()[0].state == wire.DELIVERED
 
 
 def test_a_body_without_end(world: WebhookPair) -> None:
