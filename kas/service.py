@@ -51,7 +51,8 @@ __all__ = ["KasService"]
 
 class KasService(ProgramService):
     """
-    Service of one process of kas; `kas.workers.service` is the service of a worker.
+    Service of one process of kas, which may be one of several workers; the supervisor
+    of the workers is `kas.workers.service`.
 
     :param sockets: sockets on which another process already listens, by configuration
         section.

@@ -23,8 +23,7 @@ class ExternalServices:
     """
     Table of the services that modules registered as external.
 
-    Methods for agents and methods for external clients never mix, but the same object
-    can be in both tables: `tunnel.rpc.server` handles both.
+    External clients cannot call the methods for agents, which are in another table.
     """
 
     def __init__(self, clock: IReactorTime, tracer: ITracer | None = None) -> None:

@@ -501,7 +501,7 @@ def _check_port(where: tuple[int, Any, str], tls: bool) -> str:
 
 
 def _checks_of_others(about: dict[str, Any]) -> list[tuple[str, Callable[[], str]]]:
-    """Return the checks of the running kas' own information, which need no secret."""
+    """Return the checks of what the running kas knows about other programs."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("clusters", functools.partial(_check_clusters, about)),
         ("modules of agents", functools.partial(_check_modules, about)),

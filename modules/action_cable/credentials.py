@@ -119,7 +119,10 @@ def _in_cookie(request: WebSocketRequest) -> CableCredential | None:
         return None
     tokens = request.query.get(_CSRF_PARAMETER, ())
     if len(cookies) != 1 or len(tokens) != 1 or not request.origin:
-        text = f"a session needs its origin and one {_CSRF_PARAMETER}"
+        text = (
+            "a request with GitLab's session cookie needs the header field Origin and "
+            f"one query parameter {_CSRF_PARAMETER}"
+        )
         raise CallError(Status.UNAUTHENTICATED, text)
     token = f"{tokens[0]} {unquote_plus(cookies[0], 'latin-1')}"
     return CableCredential(SESSION_COOKIE, "", token)

@@ -128,7 +128,8 @@ class SpdyFraming:
         return 8 + size, header[:4] == b"\x80\x03\x00\x06" and size == 4
 
     def may_be_ping(self, header: bytes) -> bool:
-        """See `Framing`; the fifth byte contains flags."""
+        """See `Framing`."""
+        # The fifth byte contains flags, which may have any value.
         return b"\x80\x03\x00\x06".startswith(header[:4]) and (
             b"\x00\x00\x04".startswith(header[5:])
         )

@@ -49,7 +49,7 @@ class _Question:
 
     @property
     def views(self) -> frozenset[str]:
-        """Return the views with the rows of the answer."""
+        """Return the names of the views that the answer is read from."""
         if self.query is None:
             return frozenset(["summary"])
         return frozenset([self.query.view] if self.query.view else VIEWS_OF_KINDS)

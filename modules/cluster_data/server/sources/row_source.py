@@ -62,7 +62,7 @@ class RowSource(Protocol):
         """
 
     async def has_view(self, view: str) -> bool:
-        """Return whether any agent has a view."""
+        """Return whether any agent publishes the view *view*."""
 
     async def summaries(
         self, agents: Collection[str]

@@ -325,7 +325,8 @@ class RowStore:
 
     def _check(self, database: sqlite3.Connection, publication: Publication) -> None:
         """
-        Record that a cluster is live.
+        Check that no newer publication has begun, and update the time when the cluster
+        was last seen.
 
         :raises CallError: ABORTED if a newer publication has begun.
         """

@@ -134,8 +134,10 @@ class ProjectHandover:
 
     def will_read(self, owner: str) -> bool:
         """
-        Return whether the project with the inventory *owner* may read this project's
-        commit later.
+        Return whether another project of this agent has not read this project's commit
+        yet, and will.
+
+        :param owner: the id of the other project's inventory.
         """
         own = self._projects.get(self._name)
         return own is not None and any(
@@ -219,7 +221,7 @@ def _follow_same(other: _Project, own: _Project) -> bool:
 
 
 def _may_follow(other: _Project, own: _Project) -> bool:
-    """Return whether both may follow the same ref, in any spelling."""
+    """Return whether it is possible that both projects follow the same ref."""
     return other.settings.ref == own.settings.ref or other.desired.location.may_be_ref(
         own.desired.location
     )

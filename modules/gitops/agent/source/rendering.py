@@ -299,8 +299,9 @@ class Renderer:
                 # Do not show such a message, because authors in Git need not know the
                 # files of agentk's machine.
                 said = (
-                    "it fails at a path outside of the repository; its error output "
-                    "is left out: run it by hand to see it"
+                    "it tried to read a path outside of the repository; run it by "
+                    "hand to see its error output, which may name files of agentk's "
+                    "machine"
                 )
             elif quotes and made.is_said:
                 places = ", ".join(dict.fromkeys(_PLACE.findall(said)))[:500]

@@ -899,7 +899,7 @@ async def test_what_the_machine_has(path: str) -> None:
         )
     )
     (words,) = said
-    assert "at a path outside of the repository" in words
+    assert "a path outside of the repository" in words
 
 
 @pytest.mark.parametrize(
