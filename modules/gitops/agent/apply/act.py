@@ -130,6 +130,9 @@ class Act:
             await applier.apply_all(layer)
             every = self._settings.awaits_all
             if awaited := [k for k in layer if every or k in plan.order.awaited]:
+                # Record the uids of new objects: a newer commit may interrupt the wait,
+                # and remove the objects.
+                await ledger.write()
                 await wait_until_current(execution, awaited)
                 await ledger.check()
         await ledger.write()

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, cast
 
 import attrs
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -948,6 +948,23 @@ class PruneTests(ReconcileCase):
         self.assertEqual(len(self.inventory()), 130)
         report = self.commit(*config_maps(*range(3)))
         self.assertEqual(len(report.blocked), 27)
+
+    def test_a_commit_that_is_reverted_while_agentk_waits(self) -> None:
+        """The new objects are deleted without an approval."""
+        slow = object_("slow", "Deployment", "apps/v1", spec={"replicas": 1})
+        given = self.reconciler(awaits_all=True, reconcile_timeout=3600.0)
+        text = "\n---\n".join(json.dumps(one) for one in (slow, *config_maps(1)))
+        source = read_source([("all.yaml", text.encode())])
+        running = Deferred.fromCoroutine(given.run("c", source))
+        for _ in range(30):
+            self.clock.advance(1)
+            self.pair.settle()
+        self.assertFalse(running.called)
+        self.assertIsNotNone(self.live("slow", "Deployment", api_version="apps/v1"))
+        running.cancel()
+        running.addErrback(lambda failure: failure.trap(CancelledError))
+        report = self.commit(*config_maps(1))
+        self.assertEqual(self.outcomes(report)["slow"], Outcome.PRUNED)
 
     def test_held_by_an_execution_that_is_interrupted(self) -> None:
         """Other clients cannot release the deletes, whenever it ended."""
