@@ -163,7 +163,7 @@ class KubernetesConfiguration:
     """``kubernetes``: the connections to the API server, which all modules share."""
 
     max_connections: int = field(
-        default=10_000, validator=is_positive, doc="connections to the API server"
+        default=10_000, validator=is_positive, doc="maximum number of connections"
     )
     max_idle_connections: int = field(
         default=64,

@@ -14,8 +14,8 @@ __all__ = ["Waiters"]
 @attrs.define(eq=False)
 class Waiters:
     """
-    Table of callbacks that wait for agents; each callback is called once unless it is
-    cancelled.
+    Table of callbacks that wait for the next event of an agent, such as its connection
+    or its revocation; each callback is called once unless it is cancelled.
 
     :ivar waiting: the callbacks by agent.
     """

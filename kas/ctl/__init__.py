@@ -3,7 +3,7 @@
 
     cli.py          the command group
     lazy.py         loading of a command's file on demand
-    common.py       options of every command; output for users and as JSON
+    common.py       options of every command; output as tables and as JSON
     secret_files.py  files with tokens, including kubeconfigs
     agents.py       the list of agents, for several commands
     identities.py   commands ``agent ...`` and ``user ...``

@@ -259,7 +259,9 @@ def list_agents(ctl: Ctl) -> None:
 
 
 def _connected(found: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the connection details of an agent; empty if it is not connected."""
+    """
+    Return the connection details of an agent; each is None if no kas could tell them.
+    """
     keys = ("connected", "last_seen", "connections")
     return {key: None if found is None else found[key] for key in keys}
 

@@ -1,7 +1,7 @@
 """
 GitLab as the authority for agents, and for jobs and users that access them.
 
-    access.py    requests of modules in agentk, forwarded with both signatures
+    module_requests.py  requests of modules in agentk, forwarded with both signatures
     agents.py    the authenticator of agents' tokens
     cache.py     cached responses, and one request for all callers that wait for it
     client.py    requests to GitLab's API

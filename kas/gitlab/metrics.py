@@ -8,8 +8,8 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from kas.gitlab.access import GitLabForAgents
 from kas.gitlab.client import GitLabClient
+from kas.gitlab.module_requests import GitLabForAgents
 
 __all__ = ["GitLabCollector"]
 

@@ -9,12 +9,12 @@ from twisted.internet.interfaces import IReactorTime
 
 from kas.config.gitlab import GitLab
 from kas.config.schema import KasConfiguration
-from kas.gitlab.access import GitLabForAgents
 from kas.gitlab.agents import GitLabAgents
 from kas.gitlab.cache import Lifetimes, Refusals
 from kas.gitlab.client import MAX_REQUESTS, GitLabClient
 from kas.gitlab.jobs import GitLabJobs
 from kas.gitlab.metrics import GitLabCollector
+from kas.gitlab.module_requests import GitLabForAgents
 from kas.gitlab.projects import AgentProjects
 from kas.gitlab.registrations import Registrations
 from kas.gitlab.usage import UsageReport

@@ -6,5 +6,5 @@ Credentials of agents and users, the identity file, and signed tokens.
     file_authenticator.py  the authenticator of the identity file
     file.py                the content of the file, parsed and written
     store.py               changes of the file by kasctl
-    jwt.py                 signed tokens of the external and the private API
+    jwt.py                 JSON Web Tokens: signatures and their verification
 """

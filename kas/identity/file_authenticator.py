@@ -509,9 +509,11 @@ class FileAuthenticator:
 
     def _read_again(self) -> Deferred[None] | None:
         """
-        Check the file, because an unknown token may have just been added.
+        Read the file if it has changed, because an unknown token may have just been
+        added.
 
-        Return None if the file was read or has not changed.
+        :returns: a Deferred that fires when a large file has been read in a thread;
+            None if no read is in progress.
         """
         if self._loop.running:
             self._poll()

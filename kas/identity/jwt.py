@@ -330,7 +330,7 @@ def _check_times(
     # Check this last, because every token seems valid for too long if this clock is
     # behind.
     if expires > now + longest + leeway:
-        _refuse(f"the token is valid for longer than {longest:g} s")
+        _refuse(f"the token is valid for more than {longest:g} s from now")
 
 
 def _time(claims: dict[str, Any], name: str) -> float | None:

@@ -1,6 +1,6 @@
 """
 Routing of streams to agents.
 
-    router.py   finds a path to an agent, and manages streams that wait for one
+    router.py   chooses an instance of an agent, and manages streams that wait
     stream.py   the stream: takes a path, waits for one, retries, resumes on the next
 """

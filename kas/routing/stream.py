@@ -679,7 +679,7 @@ class Resumption:
             self._attempt.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:
-        """Do nothing: an attempt cannot be resumed itself."""
+        """Do nothing: only the stream resumes, and not an attempt to resume it."""
 
     def stream_closed(self, reason: Exception | None) -> None:
         """Handle the failure of this attempt."""

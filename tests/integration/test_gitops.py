@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.objects.owner_annotations import OWNER
 from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import PATIENCE, eventually, kasctl

@@ -96,7 +96,9 @@ class IGitLab(Interface):
 
 
 class IProjects(Interface):
-    """Projects of agents at GitLab: `IServerModuleApi.gitlab`."""
+    """
+    Projects of agents at GitLab, and reports about them: `IServerModuleApi.gitlab`.
+    """
 
     def project(agent_id: str) -> AgentProject | None:
         """Return GitLab's latest data on an agent's project; None if there is none."""

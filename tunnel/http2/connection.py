@@ -115,7 +115,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
     # Received frames.
 
     def dataReceived(self, data: bytes) -> None:
-        """Count received bytes, and then handle them."""
+        """Handle received bytes, unless their frames are a flood."""
         self._last_seen = self._clock.seconds()
         while data and not self._closing:
             try:

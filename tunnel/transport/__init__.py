@@ -4,7 +4,7 @@ Connections below sessions and streams: negotiation, TLS, WebSocket, proxies, so
     address.py      addresses of kas that agentk dials, and their endpoints
     negotiation.py  from a new connection to the protocol that uses it
     layer.py        common base of TLS and WebSocket, below that protocol
-    tls.py          contexts, reloading, pins, and reasons of failed handshakes
+    tls.py          contexts of servers and clients, reloading, pins, errors
     tlsio.py        TLS over any transport
     websocket.py    the same bytes inside a WebSocket
     websocket_core.py

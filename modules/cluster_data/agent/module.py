@@ -46,7 +46,8 @@ class ClusterDataOptions:
 
     max_memory: Size | None = field(
         default=None,
-        doc="memory for the cache; by default 128MiB, or a quarter of the memory limit",
+        doc="memory for the cache; by default 128MiB, or a quarter of the container's "
+        "memory limit if that is less",
     )
 
 

@@ -227,6 +227,9 @@ class Comments:
         """
         Send a request with retries; return the parsed JSON response; None if the
         response is empty.
+
+        :raises CallError: NOT_FOUND and others if GitLab refuses the request;
+            UNAVAILABLE if all attempts failed.
         """
         backoff = Backoff(self._random, PAUSE_FIRST, PAUSE_MOST)
         for attempt in range(1, ATTEMPTS + 1):

@@ -218,7 +218,7 @@ class Reported:
 
         :raises CallError: see `_spend`.
         """
-        text = f"at most {PRUNES_OF_ONE} prunes in {PRUNES_SECONDS:g} s"
+        text = f"at most {PRUNES_OF_ONE} reported prunes in {PRUNES_SECONDS:g} s"
         limit = Allowance(PRUNES_OF_ONE, PRUNES_SECONDS)
         self._spend(self._prunes, agent, limit, text, count)
 

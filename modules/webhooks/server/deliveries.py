@@ -283,10 +283,11 @@ class AgentDeliveries:
 
     def _find(self, entry: _Entry) -> FollowedRef:
         """
-        Return the ref of a target in its repository.
+        Return the ref of a target in its repository, and set the repository's name and
+        its URL for receivers in *entry*.
 
         :raises CallError: FAILED_PRECONDITION if the agent may not read the repository,
-            or if its URL is unknown.
+            or if this URL is unknown.
         """
         target = entry.target
         name, address, _ = readable_repository(

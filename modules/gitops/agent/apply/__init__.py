@@ -9,7 +9,7 @@ Execution of a plan.
     recreation.py          objects that must be deleted to be changed
     readiness.py           waits until objects are current
     pruner.py              objects that were removed from Git
-    guard.py               prune guards of one object
+    recheck.py             prune guards of one object, right before its delete
     ownership_marks.py     annotations of owners and claims
     outcome.py             the result for one object
     settled.py             the state of an object after it was last applied

@@ -17,10 +17,10 @@ from modules.gitops.agent.apply.settled import Settled, digest_of
 from modules.gitops.agent.inventory.inventory import InventoryEntry
 from modules.gitops.agent.inventory.listing import Seen
 from modules.gitops.agent.objects.differences import AppliedVersion, applied_version
+from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER, taken_over
 from modules.gitops.agent.objects.live import live_object, patch_unchanged
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey
-from modules.gitops.agent.objects.ownership import FIELD_MANAGER, taken_over
-from modules.gitops.agent.objects.prune_guards import owner_of
+from modules.gitops.agent.objects.owner_annotations import owner_of
 from modules.gitops.agent.plan.plan import Action, Verb
 from tunnel.api import KubernetesObject
 from tunnel.errors import CallError, Status

@@ -22,7 +22,7 @@ from twisted.internet.threads import deferToThread
 
 from modules.gitops.agent.inventory.own_secret import OwnSecret
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.objects.owner_annotations import OWNER
 from modules.gitops.agent.plan.recreate import restorable
 from tunnel.api import IKubernetesClient, KubernetesObject
 from tunnel.errors import CallError, Status

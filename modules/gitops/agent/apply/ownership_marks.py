@@ -22,14 +22,14 @@ from modules.gitops.agent.apply.execution import (
 from modules.gitops.agent.apply.ledger import Superseded
 from modules.gitops.agent.apply.outcome import Outcome
 from modules.gitops.agent.apply.refusal import words_of
+from modules.gitops.agent.objects.error_statuses import UNDECIDED
+from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.live import live_object, patch_unchanged
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.ownership import FIELD_MANAGER
-from modules.gitops.agent.objects.prune_guards import (
+from modules.gitops.agent.objects.owner_annotations import (
     CLAIMED_BY,
     GIVEN_BY,
     OWNER,
-    UNDECIDED,
     claimed_by,
     given_by,
     owner_of,

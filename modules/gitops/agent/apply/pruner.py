@@ -10,14 +10,18 @@ from twisted.internet.task import deferLater
 
 from modules.gitops.agent.apply.backups import Replaced
 from modules.gitops.agent.apply.execution import LOOK_FIRST, Execution, looks
-from modules.gitops.agent.apply.guard import why_kept
 from modules.gitops.agent.apply.ledger import Ledger
 from modules.gitops.agent.apply.outcome import Outcome
 from modules.gitops.agent.apply.ownership_marks import OwnershipMarks
+from modules.gitops.agent.apply.recheck import why_kept
 from modules.gitops.agent.apply.refusal import words_of
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.prune_guards import claimed_by, owner_of, was_given
+from modules.gitops.agent.objects.owner_annotations import (
+    claimed_by,
+    owner_of,
+    was_given,
+)
 from modules.gitops.agent.plan.plan import Action, Verb
 from tunnel.api import KubernetesResource
 from tunnel.errors import CallError, Status

@@ -7,15 +7,16 @@ from twisted.internet.task import deferLater
 
 from modules.gitops.agent.apply.backups import Replaced
 from modules.gitops.agent.apply.execution import Execution, looks
-from modules.gitops.agent.apply.guard import why_kept
 from modules.gitops.agent.apply.outcome import Outcome
+from modules.gitops.agent.apply.recheck import why_kept
 from modules.gitops.agent.apply.refusal import words_of
 from modules.gitops.agent.apply.server_side_apply import apply_manifest, marked
 from modules.gitops.agent.apply.settled import Settled, digest_of
+from modules.gitops.agent.objects.error_statuses import UNDECIDED
+from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey
-from modules.gitops.agent.objects.ownership import FIELD_MANAGER
-from modules.gitops.agent.objects.prune_guards import OWNER, UNDECIDED, owner_of
+from modules.gitops.agent.objects.owner_annotations import OWNER, owner_of
 from modules.gitops.agent.plan.conflicts import since_when
 from modules.gitops.agent.plan.plan import Action, Verb
 from modules.gitops.agent.plan.recreate import restorable, why_not_recreated

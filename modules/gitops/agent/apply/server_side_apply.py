@@ -13,9 +13,9 @@ from modules.gitops.agent.apply.execution import (
     BUSY_TIMES,
     Execution,
 )
+from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.manifests import Manifest
-from modules.gitops.agent.objects.ownership import FIELD_MANAGER
-from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.objects.owner_annotations import OWNER
 from tunnel.api import KubernetesObject
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.backoff import Backoff

@@ -37,10 +37,10 @@ from modules.gitops.agent.objects.differences import (
     owned_fields,
     writers_of,
 )
+from modules.gitops.agent.objects.error_statuses import UNDECIDED
+from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Origin
-from modules.gitops.agent.objects.ownership import FIELD_MANAGER
-from modules.gitops.agent.objects.prune_guards import UNDECIDED
 from modules.gitops.agent.plan.plan import Action, Plan, Verb
 from tunnel.api import (
     IKubernetesClient,

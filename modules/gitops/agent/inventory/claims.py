@@ -62,10 +62,7 @@ from modules.gitops.agent.inventory.inventory import (
     part_name,
 )
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.prune_guards import (
-    CLAIMED_BY,
-    claimed_by,
-)
+from modules.gitops.agent.objects.owner_annotations import CLAIMED_BY, claimed_by
 from modules.gitops.agent.source.snapshot import followed_in
 from tunnel.api import (
     IKubernetesClient,
@@ -186,12 +183,13 @@ class Waits:
         now: float,
     ) -> tuple[str, Mapping[ObjectKey, float]]:
         """
-        Note which inventories are behind now, and at which commits.
+        Record the inventories that have not reached this inventory's commit.
 
         :param keys: all objects whose deletes are due.
-        :param own: this inventory's commit.
-        :returns: the inventory that was last noted as behind, and the objects whose
-            deletes wait, each with the remaining seconds.
+        :param behind: the commits of these inventories, by id.
+        :param own: this inventory's commit; another one than before starts new waits.
+        :returns: the inventory for which the deletes wait longest, and the objects
+            whose deletes wait, each with the remaining seconds.
         """
         if own != self.own:
             # Forget the inventories: an inventory that was slow to reach another commit

@@ -36,9 +36,9 @@ from twisted.logger import Logger
 
 from modules.gitops.agent.inventory.orders import Approval, Orders, OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter
+from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.ownership import FIELD_MANAGER
-from modules.gitops.agent.objects.prune_guards import OWNER, owner_of
+from modules.gitops.agent.objects.owner_annotations import OWNER, owner_of
 from tunnel.api import IKubernetesClient, KubernetesResource
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.texts import clean
@@ -891,7 +891,7 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     # Newer versions of cli-utils also store a status in the value, which agentk does
     # not need.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
-        raise ValueError(f"agentk did not write the value of {text!r}")
+        raise ValueError(f"another client wrote the value of {text!r}")
     held, applied, claimed = (
         str(known.get(name, "")) for name in ("held", "applied", "claimed")
     )

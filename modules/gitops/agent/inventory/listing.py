@@ -13,9 +13,9 @@ import attrs
 from modules.gitops.agent.inventory.inventory import LABEL
 from modules.gitops.agent.inventory.own_secret import OWN_LABEL
 from modules.gitops.agent.objects.differences import owned_fields
+from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.ownership import FIELD_MANAGER
-from modules.gitops.agent.objects.prune_guards import (
+from modules.gitops.agent.objects.owner_annotations import (
     claimed_by,
     engine_of,
     given_by,

@@ -296,7 +296,7 @@ class OrderStore:
             return _orders(json.loads(text))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise self._secret.unreadable(
-                f"agentk did not write the value of {_KEY}"
+                f"another client wrote the value of {_KEY}"
             ) from None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.agent.objects.prune_guards import OWNER, owner_of
+from modules.gitops.agent.objects.owner_annotations import OWNER, owner_of
 from tunnel.api import IKubernetesClient, KubernetesResource
 from tunnel.errors import CallError, Status
 

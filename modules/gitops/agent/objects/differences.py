@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 
 from modules.gitops.agent.objects.control_plane import without_owned
+from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.ownership import FIELD_MANAGER
 from tunnel.api import KubernetesObject
 from tunnel.toolkit.texts import clean
 

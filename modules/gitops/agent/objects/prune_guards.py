@@ -11,50 +11,20 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
+from modules.gitops.agent.objects.error_statuses import AWAY
 from modules.gitops.agent.objects.manifests import Definition, ObjectKey, definition_of
+from modules.gitops.agent.objects.owner_annotations import owner_of
 from modules.gitops.wire.settings import PruneLimits
 from tunnel.api import IKubernetesClient, KubernetesObject, KubernetesResource
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.parallel import in_parallel
 
 __all__ = [
-    "AWAY",
-    "CLAIMED_BY",
-    "GIVEN_BY",
-    "OWNER",
-    "UNDECIDED",
-    "claimed_by",
-    "engine_of",
-    "given_by",
     "groups_elsewhere",
     "guard_of_object",
     "guard_of_set",
     "is_kept",
-    "owner_of",
-    "was_given",
 ]
-
-#: Annotation of each object: the inventory that owns it. Source: cli-utils,
-#: pkg/inventory.
-OWNER = "config.k8s.io/owning-inventory"
-
-#: Annotation of an object: the inventory of another agent that has the object in Git
-#: and claims it.
-CLAIMED_BY = "txkas/claimed-by"
-
-#: Annotation of an object without an inventory: the inventory that released the object
-#: for another agent, and takes the object back at once if the manifest returns.
-#: Clients that may write this annotation may also write `OWNER`.
-GIVEN_BY = "txkas/given-by"
-
-#: Statuses of errors that are unrelated to the object: the API server is unavailable.
-AWAY = frozenset(
-    {Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED}
-)
-
-#: Statuses of errors that are unrelated to the manifest: `AWAY`, or the API server or a
-#: webhook failed for this object.  Other objects are not affected.
-UNDECIDED = AWAY | {Status.INTERNAL}
 
 #: Maximum number of deletes that are exempt from the limit by share, because small
 #: sources change a lot.  The documentation of ``prune_limits`` mentions it.
@@ -82,12 +52,6 @@ _STAYING = frozenset(
     f"{what}={how}" for what in ("prune", "delete") for how in ("false", "confirm")
 )
 
-#: Prefixes of the labels that Flux adds to objects, each with the kind of their source.
-_FLUX = {
-    "kustomize.toolkit.fluxcd.io": "Kustomization",
-    "helm.toolkit.fluxcd.io": "HelmRelease",
-}
-
 #: Objects that an API server or its controllers create in each Namespace.
 _USUAL = frozenset(
     {
@@ -109,71 +73,6 @@ _USUAL_KINDS = frozenset(
 _MEASURED = frozenset(
     ("metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io")
 )
-
-
-def owner_of(live: KubernetesObject) -> str:
-    """Return the inventory that owns an object; empty if the object has no owner."""
-    annotations = live["metadata"].get("annotations") or {}
-    owner: str = annotations.get(OWNER, "")
-    return owner
-
-
-def claimed_by(live: KubernetesObject) -> str:
-    """
-    Return the inventory that claims an object; empty if the object is not claimed.
-    """
-    annotations = live["metadata"].get("annotations") or {}
-    claimed: str = annotations.get(CLAIMED_BY, "")
-    return claimed
-
-
-def given_by(live: KubernetesObject) -> str:
-    """
-    Return the inventory that released an object for another agent; empty if none did.
-    """
-    annotations = live["metadata"].get("annotations") or {}
-    given: str = annotations.get(GIVEN_BY, "")
-    return given
-
-
-def was_given(
-    live: KubernetesObject, claimed: str, uid: str, inventory_id: str
-) -> bool:
-    """
-    Return whether another inventory released an object for this one.
-
-    No inventory owns the object until this inventory takes it, so this inventory must
-    delete the object if Git does not contain the object any more.
-
-    :param claimed: the inventory that owned the object when this inventory claimed it;
-        empty if this inventory owned it, so that any other inventory may have given it
-        back.
-    :param uid: the uid of the object in this inventory.
-    """
-    former = given_by(live)
-    if not former or owner_of(live) or claimed_by(live) != inventory_id:
-        return False
-    is_same: bool = uid == live["metadata"].get("uid", "")
-    return former == claimed if claimed else is_same
-
-
-def engine_of(live: KubernetesObject) -> str:
-    """
-    Return the name of the other engine that applies an object, with the source of the
-    object there; empty if none is known.
-
-    Sources: Flux, kustomize-controller and helm-controller; Argo CD, resource tracking.
-    """
-    metadata = live["metadata"]
-    labels = metadata.get("labels") or {}
-    for domain, kind in _FLUX.items():
-        if name := labels.get(f"{domain}/name"):
-            return f"Flux ({kind} {labels.get(f'{domain}/namespace', '')}/{name})"
-    annotations = metadata.get("annotations") or {}
-    application = annotations.get("argocd.argoproj.io/tracking-id", "").partition(":")[
-        0
-    ] or labels.get("argocd.argoproj.io/instance", "")
-    return f"Argo CD (Application {application})" if application else ""
 
 
 def is_kept(live: KubernetesObject) -> str:

@@ -23,17 +23,16 @@ import attrs
 from modules.gitops.agent.inventory.claims import Claim, ClaimsOf, no_claims
 from modules.gitops.agent.inventory.inventory import Inventory
 from modules.gitops.agent.inventory.listing import Seen, list_where_many
+from modules.gitops.agent.objects.error_statuses import AWAY
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Origin
+from modules.gitops.agent.objects.owner_annotations import owner_of, was_given
 from modules.gitops.agent.objects.prune_guards import (
-    AWAY,
     groups_elsewhere,
     guard_of_object,
     guard_of_set,
     is_kept,
     kinds_defined,
-    owner_of,
-    was_given,
 )
 from modules.gitops.agent.plan.order import Order, order_of
 from modules.gitops.agent.plan.resolve import Resolved

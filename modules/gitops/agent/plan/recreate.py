@@ -11,8 +11,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from modules.gitops.agent.objects.error_statuses import AWAY
 from modules.gitops.agent.objects.manifests import Manifest
-from modules.gitops.agent.objects.prune_guards import AWAY
 from tunnel.api import IKubernetesClient, KubernetesObject
 from tunnel.errors import CallError, Status
 

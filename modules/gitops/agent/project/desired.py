@@ -12,8 +12,8 @@ from twisted.internet.interfaces import IReactorTime
 
 from modules.gitops.agent.inventory.handover import names
 from modules.gitops.agent.inventory.orders import Orders
+from modules.gitops.agent.objects.error_statuses import AWAY
 from modules.gitops.agent.objects.manifests import ObjectKey, Source
-from modules.gitops.agent.objects.prune_guards import AWAY
 from modules.gitops.agent.project.reconcile import Report
 from modules.gitops.agent.project.stores import ProjectStores
 from modules.gitops.agent.source.commits import Commits

@@ -29,11 +29,11 @@ from modules.gitops.agent.inventory.inventory import (
     InventoryEntry,
     InventoryStore,
 )
+from modules.gitops.agent.objects.error_statuses import AWAY
+from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.live import live_object, patch_unchanged
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.ownership import FIELD_MANAGER
-from modules.gitops.agent.objects.prune_guards import (
-    AWAY,
+from modules.gitops.agent.objects.owner_annotations import (
     CLAIMED_BY,
     GIVEN_BY,
     OWNER,
@@ -270,11 +270,12 @@ class Leftovers:
         search: _Search,
     ) -> None:
         """
-        Add the objects that a former inventory still owns, or that were given to it, to
-        the search.
+        Add to the search the objects that stay in the cluster: a former inventory
+        still owns them, or they were given to it.
 
         Objects that a project has in Git are left out: the project takes them, or
-        reports why not.
+        reports why not.  This also removes claims of former inventories, and releases
+        objects that another agent claims.
         """
         every = await self._client.resources()
         kinds = {(one.group, one.kind): one for one in every}

@@ -19,6 +19,8 @@ from modules.gitops.agent.apply.refusal import words_of, words_of_foreign
 from modules.gitops.agent.apply.server_side_apply import marked
 from modules.gitops.agent.drift.drift import Drift
 from modules.gitops.agent.objects.differences import MASK, ChangedField, changed_fields
+from modules.gitops.agent.objects.error_statuses import AWAY
+from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import (
     Manifest,
@@ -26,8 +28,6 @@ from modules.gitops.agent.objects.manifests import (
     Origin,
     SourceProblem,
 )
-from modules.gitops.agent.objects.ownership import FIELD_MANAGER
-from modules.gitops.agent.objects.prune_guards import AWAY
 from modules.gitops.agent.plan.conflicts import since_when
 from modules.gitops.agent.plan.plan import Action, Plan, SourceSettings, Verb
 from modules.gitops.agent.plan.recreate import why_not_recreated

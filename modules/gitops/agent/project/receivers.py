@@ -20,9 +20,9 @@ from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.ignored import path_of
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.ownership import FIELD_MANAGER
 from modules.gitops.agent.source.pause import ASK_FIRST, ASK_MOST, pause
 from modules.gitops.agent.source.snapshot import receive, ref_message
 from modules.gitops.wire import rpc_pb2

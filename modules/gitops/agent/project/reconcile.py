@@ -24,7 +24,7 @@ from modules.gitops.agent.objects.manifests import (
     Source,
     SourceProblem,
 )
-from modules.gitops.agent.objects.prune_guards import owner_of
+from modules.gitops.agent.objects.owner_annotations import owner_of
 from modules.gitops.agent.plan.order import order_of
 from modules.gitops.agent.plan.plan import (
     Given,

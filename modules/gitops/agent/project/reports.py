@@ -14,7 +14,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from modules.gitops.agent.drift.drift import Drift, DriftState
-from modules.gitops.agent.objects.prune_guards import UNDECIDED
+from modules.gitops.agent.objects.error_statuses import UNDECIDED
 from modules.gitops.agent.project.messages import drift_message
 from modules.gitops.wire import control_pb2, reports_pb2
 from tunnel.api import IKubernetesClient, IServiceClient

@@ -9,7 +9,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from zope.interface.verify import verifyObject
 
 from modules.gitops.agent.inventory.identity import inventory_id
-from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.objects.owner_annotations import OWNER
 from modules.gitops.agent.project.journal import MAX_LINE
 from modules.gitops.agent.project.passes import AGAIN
 from modules.gitops.agent.project.status import State

@@ -11,7 +11,7 @@ from typing import Any
 from modules.gitops.agent.apply import backups
 from modules.gitops.agent.apply.backups import KeptState, KeptStates, Replaced
 from modules.gitops.agent.objects.manifests import read_source
-from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.objects.owner_annotations import OWNER
 from modules.gitops.server.control_server import CONTROL, Operators
 from modules.gitops.wire import control_pb2 as pb
 from tests.modules.gitops.agent.plan.test_recreate import ALLOWED, fixed

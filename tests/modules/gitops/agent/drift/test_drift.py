@@ -19,7 +19,7 @@ from modules.gitops.agent.objects.differences import (
     writers_of,
 )
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.objects.owner_annotations import OWNER
 from modules.gitops.agent.project.passes import AGAIN, WATCHED_AGAIN
 from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import HalvesTestCase, text

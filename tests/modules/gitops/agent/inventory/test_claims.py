@@ -29,7 +29,7 @@ from modules.gitops.agent.inventory.inventory import (
     WRITER,
 )
 from modules.gitops.agent.objects.manifests import read_source
-from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, GIVEN_BY, OWNER
+from modules.gitops.agent.objects.owner_annotations import CLAIMED_BY, GIVEN_BY, OWNER
 from modules.gitops.agent.plan.plan import MAX_OWNER
 from modules.gitops.agent.project.reconcile import Report
 from modules.gitops.wire.settings import (

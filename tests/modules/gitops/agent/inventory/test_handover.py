@@ -16,7 +16,7 @@ from modules.gitops.agent.inventory.handover import _is_behind, names
 from modules.gitops.agent.inventory.inventory import LABEL, PARTS, SOURCE, WRITER
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import ObjectKey, read_source
-from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, GIVEN_BY, OWNER
+from modules.gitops.agent.objects.owner_annotations import CLAIMED_BY, GIVEN_BY, OWNER
 from modules.gitops.agent.plan import plan
 from modules.gitops.agent.plan.order import DEPENDS_ON
 from modules.gitops.agent.plan.plan import FOLDER_GONE

@@ -25,7 +25,7 @@ from modules.gitops.agent.inventory.inventory import (
 from modules.gitops.agent.inventory.orders import AppliedCommit, LastPass, OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.objects.owner_annotations import OWNER
 from tests.modules.gitops.server.test_module import Asker
 from tunnel.errors import CallError, Status
 from tunnel.testing import FakeCluster, ModulePair

@@ -25,7 +25,7 @@ from modules.gitops.agent.inventory.orders import (
 )
 from modules.gitops.agent.inventory.own_secret import OWN_LABEL
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.objects.owner_annotations import OWNER
 from modules.gitops.agent.project.explanations import LOST
 from modules.gitops.agent.project.passes import AGAIN
 from modules.gitops.server.control_server import CONTROL

@@ -7,7 +7,7 @@ from typing import Any
 from modules.gitops.agent.apply.backups import KeptStates
 from modules.gitops.agent.apply.outcome import Outcome
 from modules.gitops.agent.objects.manifests import read_source
-from modules.gitops.agent.objects.prune_guards import owner_of
+from modules.gitops.agent.objects.owner_annotations import owner_of
 from modules.gitops.agent.plan.recreate import RECREATE, is_allowed, restorable
 from modules.gitops.wire.settings import PruneLimits
 from tests.modules.gitops.agent.project.test_reconcile import (

@@ -9,7 +9,7 @@ import attrs
 from twisted.internet.defer import Deferred
 
 from modules.gitops.agent.objects.manifests import Source
-from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.objects.owner_annotations import OWNER
 from modules.gitops.agent.project.control import MAX_MERGE_REQUESTS, MAX_PREVIEWS
 from modules.gitops.agent.source.decryption import Decryptor
 from modules.gitops.server.control_server import CONTROL

@@ -29,13 +29,15 @@ from modules.gitops.agent.inventory.inventory import (
 from modules.gitops.agent.inventory.orders import Orders, OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.differences import owned_fields
+from modules.gitops.agent.objects.error_statuses import AWAY
 from modules.gitops.agent.objects.manifests import (
     Manifest,
     ObjectKey,
     Source,
     read_source,
 )
-from modules.gitops.agent.objects.prune_guards import AWAY, OWNER, guard_of_object
+from modules.gitops.agent.objects.owner_annotations import OWNER
+from modules.gitops.agent.objects.prune_guards import guard_of_object
 from modules.gitops.agent.plan.order import DEPENDS_ON
 from modules.gitops.agent.plan.plan import (
     UNSIGNED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from modules.gitops.agent.objects.ownership import taken_over
+from modules.gitops.agent.objects.field_takeover import taken_over
 
 
 def entry(manager: str, *fields: str, **more: str) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from twisted.web.http_headers import Headers
 from zope.interface import provider
 from zope.interface.verify import verifyObject
 
-from kas.gitlab.access import (
+from kas.gitlab.client import TIMEOUT, GitLabClient
+from kas.gitlab.metrics import GitLabCollector
+from kas.gitlab.module_requests import (
     IDLE,
     MAX_HEAD,
     MAX_PER_AGENT,
@@ -23,8 +25,6 @@ from kas.gitlab.access import (
     RESERVED,
     GitLabForAgents,
 )
-from kas.gitlab.client import TIMEOUT, GitLabClient
-from kas.gitlab.metrics import GitLabCollector
 from tests.kas.gitlab.cases import TOKEN, GitLabCase
 from tunnel.api import IAgentModuleFactory, IGitLab, IGitLabResponse
 from tunnel.errors import CallError, Status
