@@ -9,31 +9,13 @@ import json
 import re
 from typing import Final
 
+from tunnel.kubernetes import STATUS_REASONS, status_object
 from tunnel.toolkit.texts import clean, json_for_yaml
 
 __all__ = ["INTERNAL_ERROR", "status_answer"]
 
 #: Message for a request that failed because of a bug; the log contains the traceback.
 INTERNAL_ERROR: Final = "kas: an internal error; see the log of kas"
-
-# Source: k8s.io/apimachinery, metav1.StatusReason
-_REASONS: Final = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "MethodNotAllowed",
-    406: "NotAcceptable",
-    409: "Conflict",
-    410: "Gone",
-    413: "RequestEntityTooLarge",
-    415: "UnsupportedMediaType",
-    422: "Invalid",
-    429: "TooManyRequests",
-    500: "InternalError",
-    503: "ServiceUnavailable",
-    504: "Timeout",
-}
 
 #: Paths that Kubernetes clients request first, and whose error texts they drop: kubectl
 #: prints only "the server is currently unable to handle the request".
@@ -73,7 +55,7 @@ def status_answer(
     """
     form = _wanted(fields)
     if form == _JSON:
-        body = _json(code, message)
+        body = json.dumps(status_object(code, message)).encode() + b"\n"
     elif form == _YAML:
         body = _yaml(code, message)
     elif form == _PROTOBUF:
@@ -117,22 +99,9 @@ def _quality(parameters: list[bytes]) -> float:
     return 1.0
 
 
-def _json(code: int, message: str) -> bytes:
-    status = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": _REASONS.get(code, ""),
-        "code": code,
-    }
-    return json.dumps(status).encode() + b"\n"
-
-
 def _yaml(code: int, message: str) -> bytes:
     text = json_for_yaml(clean(message, len(message)))
-    reason = _REASONS.get(code, '""')
+    reason = STATUS_REASONS.get(code, '""')
     return (
         f"apiVersion: v1\ncode: {code}\nkind: Status\nmessage: {text}\n"
         f"metadata: {{}}\nreason: {reason}\nstatus: Failure\n"
@@ -149,7 +118,7 @@ def _protobuf(code: int, message: str) -> bytes:
         _bytes(1, metadata)
         + _bytes(2, b"Failure")
         + _bytes(3, message.encode("utf-8", "replace"))
-        + _bytes(4, _REASONS.get(code, "").encode())
+        + _bytes(4, STATUS_REASONS.get(code, "").encode())
         + b"\x30"
         + _number(code)
     )

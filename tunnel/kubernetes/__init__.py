@@ -5,6 +5,9 @@ Kubernetes' API, for kas, agentk and modules.
     impersonation.py    the header fields of impersonation
     own_namespace.py    requests that are refused with agentk's own rights
     access_review.py    whether a user has a right, as the API server decides
+    reviewed_rights.py  the same, with recent answers
+    label_selector.py   label selectors
+    statuses.py         errors as a Status
     client.py           requests of an agent half to the API server next to agentk
     services.py         addresses of Services for requests of modules
     discovery.py        kinds of objects and their paths
@@ -22,6 +25,11 @@ from tunnel.kubernetes.health import (
     why_it_stays,
 )
 from tunnel.kubernetes.impersonation import impersonation_fields
+from tunnel.kubernetes.label_selector import (
+    MAX_SELECTOR,
+    LabelRequirement,
+    label_requirements,
+)
 from tunnel.kubernetes.own_namespace import OwnNamespace, OwnNamespaceRefusal
 from tunnel.kubernetes.request_info import (
     Lasts,
@@ -34,25 +42,34 @@ from tunnel.kubernetes.request_info import (
     request_info,
     why_refused,
 )
+from tunnel.kubernetes.reviewed_rights import ReviewedRights, Right
+from tunnel.kubernetes.statuses import STATUS_REASONS, status_object
 
 __all__ = [
+    "MAX_SELECTOR",
+    "STATUS_REASONS",
     "HealthStatus",
     "KubernetesClient",
     "KubernetesClients",
+    "LabelRequirement",
     "Lasts",
     "ObjectHealth",
     "OwnNamespace",
     "OwnNamespaceRefusal",
     "RequestInfo",
+    "ReviewedRights",
+    "Right",
     "escapes_root",
     "health_of",
     "impersonation_fields",
     "is_allowed",
+    "label_requirements",
     "lasts",
     "only_reads",
     "query_flag",
     "query_value",
     "request_info",
+    "status_object",
     "why_it_stays",
     "why_refused",
 ]

@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Final
-
-import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from modules.prometheus.agent.services import ServiceTarget
 from tunnel.api import Access, IKubernetes
 from tunnel.errors import CallError, Status
-from tunnel.kubernetes import is_allowed
-from tunnel.toolkit.recent import Recent
+from tunnel.kubernetes import ReviewedRights, Right
 
 __all__ = ["AskingRights"]
-
-#: Lifetime of an answer of the API server, in seconds.
-ALLOWED_SECONDS: Final = 60.0
-DENIED_SECONDS: Final = 10.0
-
-#: Maximum number of remembered answers: users of one cluster, and a few Services.
-MAX_ANSWERS: Final = 10_000
-
-_Key = tuple[str, Hashable, str]
-
-
-@attrs.frozen
-class _Answer:
-    allowed: bool
-    at: float
 
 
 class AskingRights:
     """Reviews of users by the API server, and their recent results."""
 
     def __init__(self, kubernetes: IKubernetes, clock: IReactorTime) -> None:
-        self._kubernetes = kubernetes
-        self._clock = clock
-        self._answers: Recent[_Key, _Answer] = Recent(MAX_ANSWERS)
+        self._rights = ReviewedRights(kubernetes, clock)
 
     async def check(self, access: Access | None, target: ServiceTarget) -> None:
         """
@@ -49,16 +27,13 @@ class AskingRights:
         """
         # Rights can be for the name of a Service, or for the name with its port, as in
         # the paths of kubectl.
-        names = (
+        for name in (
             target.name,
             f"{target.name}:{target.port_text}",
             f"{target.scheme}:{target.name}:{target.port_text}",
-        )
-        key = f"{target.namespace}/{names[-1]}"
-        for name in names:
-            if await self._is_allowed(
-                access, f"{key} {name}", target.namespace, name, "get", "proxy"
-            ):
+        ):
+            right = Right("get", "services", "", "proxy", target.namespace, name)
+            if await self._rights.may(access, right):
                 return
         who = access.who if access is not None else "the caller"
         raise CallError(
@@ -74,33 +49,4 @@ class AskingRights:
 
         :raises CallError: the API server did not answer.
         """
-        return await self._is_allowed(access, "list", "", "", "list", "")
-
-    async def _is_allowed(
-        self,
-        access: Access | None,
-        what: str,
-        namespace: str,
-        name: str,
-        verb: str,
-        subresource: str,
-    ) -> bool:
-        client = self._kubernetes.acting_for(access)
-        assert access is not None
-        key = (access.credential_id, access.impersonated, what)
-        found = self._answers.get(key)
-        now = self._clock.seconds()
-        if found is not None:
-            lasts = ALLOWED_SECONDS if found.allowed else DENIED_SECONDS
-            if now - found.at < lasts:
-                return found.allowed
-        allowed = await is_allowed(
-            client,
-            verb,
-            "services",
-            subresource=subresource,
-            namespace=namespace,
-            name=name,
-        )
-        self._answers[key] = _Answer(allowed, now)
-        return allowed
+        return await self._rights.may(access, Right("list", "services"))

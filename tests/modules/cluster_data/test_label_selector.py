@@ -7,11 +7,9 @@ import sqlite3
 
 import pytest
 
-from modules.cluster_data.server.store.label_selector import (
-    MAX_SELECTOR,
-    label_conditions,
-)
+from modules.cluster_data.server.store.label_selector import label_conditions
 from modules.cluster_data.server.store.terms import terms_of
+from tunnel.kubernetes import MAX_SELECTOR
 
 ROWS = {
     "web": {"app": "web", "tier": "front"},

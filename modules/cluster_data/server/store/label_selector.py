@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from modules.cluster_data.server.store.terms import label_range, label_term
+from tunnel.kubernetes import label_requirements
 
-__all__ = ["MAX_PARTS", "MAX_SELECTOR", "label_conditions"]
-
-#: Maximum number of characters of a selector.
-MAX_SELECTOR = 1000
+__all__ = ["MAX_PARTS", "label_conditions"]
 
 #: Maximum number of different parts of a selector: each may read many rows.
 MAX_PARTS = 20
-
-_KEY = r"[A-Za-z0-9](?:[A-Za-z0-9./_-]{0,315}[A-Za-z0-9])?"
-_VALUE = r"[A-Za-z0-9._-]{0,63}"
-_TERM = re.compile(
-    rf"\s*(?:(?P<absent>!\s*{_KEY})"
-    rf"|(?P<key>{_KEY})\s*(?:(?P<op>==|=|!=)\s*(?P<value>{_VALUE})"
-    rf"|\s(?P<set>in|notin)\s*\((?P<values>[^()]*)\))?)\s*(?:,|$)"
-)
-_ONE = re.compile(_VALUE)
 
 
 def label_conditions(
@@ -35,39 +23,11 @@ def label_conditions(
     :param by_term: whether conditions find rows by their terms, or examine each row.
     :raises ValueError: the selector is invalid; the message says where.
     """
-    parts = dict.fromkeys(_parts(selector))
+    parts = dict.fromkeys(label_requirements(selector))
     if len(parts) > MAX_PARTS:
         raise ValueError(f"the label selector has more than {MAX_PARTS} parts")
     for key, values, is_in in parts:
         yield _by_term(key, values, is_in) if by_term else _by_row(key, values, is_in)
-
-
-def _parts(selector: str) -> Iterator[tuple[str, tuple[str, ...] | None, bool]]:
-    """
-    Yield the key of each part of a selector, its values, and whether the label must
-    have one of them; None for any value.
-    """
-    if len(selector) > MAX_SELECTOR:
-        raise ValueError(f"the label selector has more than {MAX_SELECTOR} characters")
-    place = 0
-    while place < len(selector):
-        term = _TERM.match(selector, place)
-        if term is None or term.end() == place:
-            rest = selector[place : place + 50]
-            raise ValueError(f"the label selector is invalid at {rest!r}")
-        place = term.end()
-        if term["absent"]:
-            yield term["absent"].lstrip("! "), None, False
-        elif term["op"]:
-            # A row without the label is not equal, as in Kubernetes.
-            yield term["key"], (term["value"],), term["op"] != "!="
-        elif term["set"]:
-            values = tuple(one.strip() for one in term["values"].split(","))
-            if not all(_ONE.fullmatch(one) for one in values):
-                raise ValueError(f"the values ({term['values'][:50]}) are invalid")
-            yield term["key"], values, term["set"] == "in"
-        else:
-            yield term["key"], None, True
 
 
 def _by_term(

@@ -1,0 +1,100 @@
+"""Rights of callers, and recent answers of the API server about them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, NamedTuple
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+
+from tunnel.api import Access, IKubernetes
+from tunnel.kubernetes.access_review import is_allowed
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.single_flight import SingleFlight
+
+__all__ = ["ReviewedRights", "Right"]
+
+#: Maximum number of remembered answers: users of one cluster, and their rights.
+MAX_ANSWERS: Final = 10_000
+
+
+class Right(NamedTuple):
+    """
+    A right, as in `is_allowed`.
+
+    :ivar namespace: empty for all namespaces.
+    :ivar name: empty for all objects.
+    """
+
+    verb: str
+    resource: str
+    group: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+_Key = tuple[str, Hashable, Right]
+
+
+@attrs.frozen
+class _Answer:
+    allowed: bool
+    at: float
+
+
+class ReviewedRights:
+    """
+    Access reviews of callers by the API server.
+
+    Concurrent questions about the same right of the same user are one review.
+
+    :param allowed_seconds: seconds for which a positive answer counts.
+    :param denied_seconds: seconds for which a negative answer counts.
+    """
+
+    def __init__(
+        self,
+        kubernetes: IKubernetes,
+        clock: IReactorTime,
+        *,
+        allowed_seconds: float = 60.0,
+        denied_seconds: float = 10.0,
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._clock = clock
+        self._lasts = {True: allowed_seconds, False: denied_seconds}
+        self._answers: Recent[_Key, _Answer] = Recent(MAX_ANSWERS)
+        self._running: dict[_Key, SingleFlight[bool]] = {}
+
+    async def may(self, access: Access | None, right: Right) -> bool:
+        """
+        Return whether a caller has a right.
+
+        :raises CallError: the API server did not answer, or *access* is None.
+        """
+        client = self._kubernetes.acting_for(access)
+        assert access is not None
+        key = (access.credential_id, access.impersonated, right)
+        found = self._answers.get(key)
+        if found is not None:
+            if self._clock.seconds() - found.at < self._lasts[found.allowed]:
+                return found.allowed
+
+        async def review() -> bool:
+            # The answer may be as old as the question.
+            asked = self._clock.seconds()
+            allowed = await is_allowed(client, **right._asdict())
+            self._answers[key] = _Answer(allowed, asked)
+            return allowed
+
+        def ended() -> None:
+            self._running.pop(key, None)
+
+        flight = self._running.get(key)
+        if flight is None:
+            flight = self._running[key] = SingleFlight(
+                review, abandon=True, ended=ended
+            )
+        return await flight.get()
