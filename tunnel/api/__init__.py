@@ -114,6 +114,7 @@ from tunnel.api.kubernetes import (
     KubernetesShape,
     KubernetesWrite,
     OwnerReference,
+    PrintedObject,
     WatchEvent,
     WatchEventType,
 )
@@ -264,6 +265,7 @@ __all__ = [
     "OtherKas",
     "OwnerReference",
     "PageCaller",
+    "PrintedObject",
     "RepositorySettings",
     "SpanKind",
     "StoreEvent",

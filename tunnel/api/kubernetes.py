@@ -18,7 +18,7 @@ from collections.abc import (
 )
 from enum import Enum
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 import msgspec
@@ -39,6 +39,7 @@ __all__ = [
     "KubernetesShape",
     "KubernetesWrite",
     "OwnerReference",
+    "PrintedObject",
     "WatchEvent",
     "WatchEventType",
 ]
@@ -189,6 +190,28 @@ class WatchEventType(Enum):
     BOOKMARK = "BOOKMARK"
 
 
+_NOTHING: Final = msgspec.Raw()
+
+
+@attrs.frozen
+class PrintedObject:
+    """
+    An object as the API server sent it, with the cells that kubectl prints.
+
+    Each field is JSON and refers to the memory of a whole response, so a caller that
+    keeps it for longer must copy it.
+
+    :ivar text: the object; objects of a list may lack ``apiVersion`` and ``kind``.
+    :ivar cells: the array of the object's cells; empty if the API server has no Table
+        of this kind.
+    :ivar columns: the array of ``columnDefinitions``; empty like *cells*.
+    """
+
+    text: msgspec.Raw = _NOTHING
+    cells: msgspec.Raw = _NOTHING
+    columns: msgspec.Raw = _NOTHING
+
+
 @attrs.frozen
 class WatchEvent:
     """
@@ -198,11 +221,14 @@ class WatchEvent:
         watch has one.
     :ivar resource_version: position of the watch after this event; empty for RESET, and
         for ADDED before SYNCED.
+    :ivar printed: the object as it was sent, in a watch with *printed*; for SYNCED only
+        the columns; otherwise None.
     """
 
     type: WatchEventType
     object: Any = attrs.field(default=None, repr=False)
     resource_version: str = ""
+    printed: PrintedObject | None = attrs.field(default=None, repr=False)
 
 
 class IKubernetesClient(Interface):
@@ -224,11 +250,13 @@ class IKubernetesClient(Interface):
         body: bytes = b"",
         *,
         content_type: str = "application/json",
+        accept: str = "application/json",
         timeout: float = 30.0,
     ) -> Awaitable[KubernetesResponse]:
         """
         Send one request and return its response, of any status and at most 16 MiB.
 
+        :param accept: the value of the field ``Accept``.
         :param timeout: seconds until DEADLINE_EXCEEDED.
         """
 
@@ -252,6 +280,13 @@ class IKubernetesClient(Interface):
     def resource(api_version: str, kind: str) -> Awaitable[KubernetesResource]:
         """
         Return a kind; discovery is repeated at most once in some seconds.
+
+        :raises CallError: NOT_FOUND if the API server does not have this kind (yet).
+        """
+
+    def resource_named(api_version: str, name: str) -> Awaitable[KubernetesResource]:
+        """
+        Return a kind by its plural, such as ``pods``; otherwise like `resource`.
 
         :raises CallError: NOT_FOUND if the API server does not have this kind (yet).
         """
@@ -288,6 +323,7 @@ class IKubernetesClient(Interface):
         field_selector: str = "",
         metadata_only: bool = False,
         shape: type[KubernetesShape] | None = None,
+        printed: bool = False,
     ) -> AsyncGenerator[WatchEvent, None]:
         """
         Yield all objects, and then each change, for as long as the caller reads.
@@ -302,6 +338,8 @@ class IKubernetesClient(Interface):
         :param shape: read only the fields of this class, and skip the others while
             parsing.  This takes a tenth of the time of parsing the whole object.  The
             watch omits an object whose fields have other types.
+        :param printed: request a Table with whole objects, and set `WatchEvent.printed`
+            of each event; needs a *shape*.
         :raises CallError: an error that a retry does not fix: PERMISSION_DENIED,
             NOT_FOUND, INVALID_ARGUMENT.
         """

@@ -6,10 +6,11 @@ import json
 from collections import deque
 from typing import Any
 
+import attrs
 import msgspec
 from twisted.internet.defer import Deferred
 
-from tunnel.api import KubernetesResponse, KubernetesShape
+from tunnel.api import KubernetesResponse, KubernetesShape, PrintedObject
 from tunnel.errors import CallError, Status
 from tunnel.http1 import ResponseHead, UpstreamError, UpstreamRequest
 
@@ -17,7 +18,11 @@ __all__ = [
     "HOP",
     "MAX_BODY",
     "AnswerLines",
+    "ListOrTable",
+    "ObjectPage",
+    "PrintedRow",
     "WholeAnswer",
+    "columns_of",
     "error_of",
     "object_in",
     "shallow",
@@ -103,22 +108,50 @@ class _PageMetadata(msgspec.Struct, rename={"version": "resourceVersion"}):
     going_on: str = msgspec.field(default="", name="continue")
 
 
-class _Page(msgspec.Struct):
-    """A page of a list whose objects are not parsed yet."""
+class PrintedRow(msgspec.Struct):
+    """A row of a Table that is not parsed yet."""
 
+    cells: msgspec.Raw = msgspec.Raw()
+    object: msgspec.Raw = msgspec.Raw()
+
+
+class ListOrTable(msgspec.Struct, rename={"columns": "columnDefinitions"}):
+    """
+    A page of a list or of a Table, whose objects are not parsed yet.
+
+    :ivar columns: JSON; empty or ``null`` if the columns are the previous ones.
+    """
+
+    kind: str = ""
     metadata: _PageMetadata = msgspec.field(default_factory=_PageMetadata)
     items: list[msgspec.Raw] | None = None
+    rows: list[PrintedRow] | None = None
+    columns: msgspec.Raw = msgspec.Raw()
 
 
-_PAGES = msgspec.json.Decoder(_Page)
+_PAGES = msgspec.json.Decoder(ListOrTable)
 
 
-def shaped_page(
-    body: bytes, shape: type[KubernetesShape]
-) -> tuple[list[KubernetesShape], str, str]:
+@attrs.frozen
+class ObjectPage:
     """
-    Return the objects of one page of a list, its version, and the position of the next
-    page, which is empty after the last page.
+    A part of a list.
+
+    :ivar resource_version: version of the state that all pages of the list show.
+    :ivar printed: the sources of the objects, in their order, for objects of a shape.
+    :ivar columns: ``columnDefinitions`` of the cells; empty without cells.
+    """
+
+    objects: list[Any]
+    resource_version: str
+    printed: list[PrintedObject] = attrs.field(factory=list)
+    columns: msgspec.Raw = attrs.field(factory=msgspec.Raw)
+
+
+def shaped_page(body: bytes, shape: type[KubernetesShape]) -> tuple[ObjectPage, str]:
+    """
+    Return one page of a list or of a Table, and the position of the next page, which is
+    empty after the last page.
 
     Objects whose fields have unexpected types are omitted.
 
@@ -129,13 +162,21 @@ def shaped_page(
     except (msgspec.DecodeError, RecursionError):
         raise CallError(Status.UNAVAILABLE, "API server: a malformed list") from None
     decode = msgspec.json.Decoder(shape).decode
-    objects: list[KubernetesShape] = []
-    for one in page.items or ():
+    columns = columns_of(page)
+    found = ObjectPage([], page.metadata.version, [], columns)
+    rows = [PrintedRow(object=one) for one in page.items or ()] + (page.rows or [])
+    for one in rows:
         try:
-            objects.append(decode(one))
-        except (msgspec.ValidationError, RecursionError):
+            found.objects.append(decode(one.object))
+        except (msgspec.DecodeError, RecursionError):
             continue
-    return objects, page.metadata.version, page.metadata.going_on
+        found.printed.append(PrintedObject(one.object, one.cells, columns))
+    return found, page.metadata.going_on
+
+
+def columns_of(table: ListOrTable) -> msgspec.Raw:
+    """Return the columns of a Table; empty if it has the previous ones."""
+    return msgspec.Raw() if bytes(table.columns) == b"null" else table.columns
 
 
 def shallow(found: Any) -> Any:

@@ -32,6 +32,7 @@ from tunnel.http1 import UpstreamError, UpstreamPool
 from tunnel.kubernetes.answers import (
     HOP,
     AnswerLines,
+    ObjectPage,
     WholeAnswer,
     object_in,
     shallow,
@@ -52,7 +53,6 @@ from tunnel.kubernetes.services import service_address
 from tunnel.kubernetes.watch import (
     PAGE,
     InitialEvents,
-    ObjectPage,
     WatchRequests,
     watch_events,
 )
@@ -71,6 +71,9 @@ _JSON = "application/json"
 #: it.
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+#: Media types that request cells, which not every aggregated API server has.
+_TABLE = f"application/json;as=Table;g=meta.k8s.io;v=v1,{_JSON}"
 
 #: The content types for `IKubernetesClient.patch`, by kind of patch.
 _PATCHES = {
@@ -259,12 +262,14 @@ class KubernetesClient:
         body: bytes = b"",
         *,
         content_type: str = _JSON,
+        accept: str = _JSON,
         timeout: float = TIMEOUT,
     ) -> KubernetesResponse:
         """Send one request and return any response of the API server."""
-        if _CONTENT_TYPE.fullmatch(content_type) is None:
-            raise ValueError(f"{content_type[:200]!r} is not a content type")
-        return await self._request(method, path, body, content_type, timeout, _JSON)
+        for one in (content_type, accept):
+            if _CONTENT_TYPE.fullmatch(one) is None:
+                raise ValueError(f"{one[:200]!r} is not a content type")
+        return await self._request(method, path, body, content_type, timeout, accept)
 
     async def _request(
         self,
@@ -349,6 +354,16 @@ class KubernetesClient:
         assert found is not None
         return found
 
+    async def resource_named(self, api_version: str, name: str) -> KubernetesResource:
+        """Return a kind by its plural, querying the API server if it is unknown."""
+        discovery = self._clients.discovery
+        found = discovery.find_named(api_version, name)
+        if found is None:
+            await self.resources()
+            found = discovery.find_named(api_version, name)
+        assert found is not None
+        return found
+
     # -- Objects
 
     async def get(
@@ -403,9 +418,10 @@ class KubernetesClient:
                 metadata = answer.get("metadata", {})
                 version = metadata.get("resourceVersion", "")
                 going_on = metadata.get("continue", "")
+                page = ObjectPage(objects, version)
             else:
-                objects, version, going_on = shaped_page(response.body, shape)
-            yield ObjectPage(objects, version)
+                page, going_on = shaped_page(response.body, shape)
+            yield page
             if not going_on:
                 return
 
@@ -418,12 +434,16 @@ class KubernetesClient:
         field_selector: str = "",
         metadata_only: bool = False,
         shape: type[KubernetesShape] | None = None,
+        printed: bool = False,
     ) -> AsyncGenerator[WatchEvent, None]:
         """Yield all objects, and then each change."""
         listed, watched = (
             (_METADATA_LIST, _METADATA) if metadata_only else (_JSON, _JSON)
         )
-        query = _selected(label_selector, field_selector)
+        query = selected = _selected(label_selector, field_selector)
+        if printed:
+            listed = watched = _TABLE
+            query = {**selected, "includeObject": "Object"}
         path = path_of(resource, namespace)
 
         def changes(asked: Mapping[str, str]) -> AnswerLines:
@@ -435,7 +455,7 @@ class KubernetesClient:
             return lines
 
         async def newest() -> str:
-            pages = self._pages(resource, namespace, query, 1, _METADATA_LIST)
+            pages = self._pages(resource, namespace, selected, 1, _METADATA_LIST)
             async with aclosing(pages):
                 async for page in pages:
                     return page.resource_version
@@ -448,6 +468,7 @@ class KubernetesClient:
             newest,
             self._clients.cluster_as_agentk.rejected,
             shape,
+            printed,
         )
         clients = self._clients
         return watch_events(

@@ -85,12 +85,15 @@ class Discovery:
 
     _seconds: Callable[[], float]
     _known: dict[tuple[str, str], KubernetesResource] = attrs.field(factory=dict)
+    #: The same kinds by their plurals.
+    _named: dict[tuple[str, str], KubernetesResource] = attrs.field(factory=dict)
     _looked_at: float = attrs.field(default=float("-inf"))
 
     def learn(self, resources: list[KubernetesResource]) -> None:
         """Replace the known resources by *resources*."""
         self._looked_at = self._seconds()
         self._known = {(one.api_version, one.kind): one for one in resources}
+        self._named = {(one.api_version, one.name): one for one in resources}
 
     def find(self, api_version: str, kind: str) -> KubernetesResource | None:
         """
@@ -99,7 +102,15 @@ class Discovery:
         :raises CallError: NOT_FOUND if the API server was queried a moment ago, and
             does not have this kind.
         """
-        found = self._known.get((api_version, kind))
+        return self._check(self._known.get((api_version, kind)), api_version, kind)
+
+    def find_named(self, api_version: str, name: str) -> KubernetesResource | None:
+        """Return a kind by its plural; otherwise like `find`."""
+        return self._check(self._named.get((api_version, name)), api_version, name)
+
+    def _check(
+        self, found: KubernetesResource | None, api_version: str, kind: str
+    ) -> KubernetesResource | None:
         if found is None and self._seconds() - self._looked_at < MISSING_SECONDS:
             raise CallError(
                 Status.NOT_FOUND,

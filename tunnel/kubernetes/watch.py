@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from itertools import repeat
 from typing import Any
 
 import attrs
@@ -24,10 +25,17 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from tunnel.api import KubernetesShape, WatchEvent, WatchEventType
+from tunnel.api import KubernetesShape, PrintedObject, WatchEvent, WatchEventType
 from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamError
-from tunnel.kubernetes.answers import AnswerLines, error_of
+from tunnel.kubernetes.answers import (
+    AnswerLines,
+    ListOrTable,
+    ObjectPage,
+    PrintedRow,
+    columns_of,
+    error_of,
+)
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.timers import cancel_call
 
@@ -35,7 +43,6 @@ __all__ = [
     "MARKER_SECONDS",
     "PAGE",
     "InitialEvents",
-    "ObjectPage",
     "WatchRequests",
     "watch_events",
 ]
@@ -118,18 +125,6 @@ class InitialEvents:
 
 
 @attrs.frozen
-class ObjectPage:
-    """
-    A part of a list.
-
-    :ivar resource_version: version of the state that all pages of the list show.
-    """
-
-    objects: list[Any]
-    resource_version: str
-
-
-@attrs.frozen
 class WatchRequests:
     """
     Functions that send the requests of one watch.
@@ -140,6 +135,7 @@ class WatchRequests:
     :ivar newest: returns the current version, read from etcd.
     :ivar rejected: reports that the API server did not accept the credential.
     :ivar shape: the fields to read of each object; None for whole objects.
+    :ivar printed: whether responses are Tables, if the API server has them.
     """
 
     group: str
@@ -148,6 +144,7 @@ class WatchRequests:
     newest: Callable[[], Awaitable[str]]
     rejected: Callable[[], None]
     shape: type[KubernetesShape] | None = None
+    printed: bool = False
 
 
 @attrs.frozen
@@ -218,15 +215,16 @@ async def watch_events(
                 is_reset = True
                 yield WatchEvent(WatchEventType.RESET)
             if not progress.version and not streams:
-                listed = ""
+                listed, columns = "", msgspec.Raw()
                 async for page in requests.pages():
-                    listed = page.resource_version
-                    for one in page.objects:
+                    listed, columns = page.resource_version, page.columns
+                    sources = page.printed if requests.printed else repeat(None)
+                    for one, printed in zip(page.objects, sources, strict=False):
                         is_reset = False
-                        yield WatchEvent(WatchEventType.ADDED, one)
+                        yield WatchEvent(WatchEventType.ADDED, one, printed=printed)
                 progress.came_to(listed)
                 is_reset = False
-                yield WatchEvent(WatchEventType.SYNCED, None, listed)
+                yield _synced(requests, listed, columns)
             seconds = LASTS * (1 + jitter())
             reading = _Request(requests, initial, clock, streams, seconds, progress)
             async for event in reading.events():
@@ -248,6 +246,11 @@ async def watch_events(
             progress.broke = True
         if failed:
             await deferLater(clock, backoff.pause())
+
+
+def _synced(requests: WatchRequests, version: str, columns: msgspec.Raw) -> WatchEvent:
+    printed = PrintedObject(columns=columns) if requests.printed else None
+    return WatchEvent(WatchEventType.SYNCED, None, version, printed)
 
 
 def _note_error(progress: _Progress, error: CallError, now: float) -> None:
@@ -307,10 +310,17 @@ class _Request:
     _marker_call: IDelayedCall | None = attrs.field(default=None, init=False)
     _lines: AnswerLines = attrs.field(init=False)
     _read: Callable[[bytes, int], _Change | None] = attrs.field(init=False)
+    _printed: _PrintedChanges | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         shape = self._requests.shape
-        self._read = _change_in if shape is None else _ShapedChanges(shape).read
+        if shape is None:
+            self._read = _change_in
+        elif self._requests.printed:
+            self._printed = _PrintedChanges(shape)
+            self._read = self._printed.read
+        else:
+            self._read = _ShapedChanges(shape).read
 
     @property
     def lasted(self) -> float:
@@ -357,7 +367,9 @@ class _Request:
                     self._end_of_initial()
                     version = change.event.resource_version
                     self._progress.came_to(version)
-                    yield WatchEvent(WatchEventType.SYNCED, None, version)
+                    table = self._printed
+                    columns = msgspec.Raw() if table is None else table.columns
+                    yield _synced(self._requests, version, columns)
                 elif change.event.type in _NEVER_INITIAL:
                     # The API server ignores the parameter that requests the marker, and
                     # never ends the initial objects.
@@ -460,6 +472,47 @@ class _ShapedChanges:
             # The line is JSON, so only the types are not those of the shape.
             return None
         return _Change(WatchEvent(kind, found, found.metadata.resource_version))
+
+
+_TABLES = msgspec.json.Decoder(ListOrTable)
+
+
+class _PrintedChanges:
+    """
+    Parser of lines whose objects are Tables of one row each, or plain objects if the
+    API server has no Table of the kind.
+
+    :ivar columns: the columns of the last Table, which are not repeated in each line.
+    """
+
+    def __init__(self, shape: type[KubernetesShape]) -> None:
+        self._objects = msgspec.json.Decoder(shape)
+        self.columns = msgspec.Raw()
+
+    def read(self, line: bytes, status: int) -> _Change | None:
+        """See `_ShapedChanges.read`."""
+        try:
+            said = _LINES.decode(line)
+            table = _TABLES.decode(said.object)
+        except (msgspec.DecodeError, RecursionError):
+            return _change_in(line, status)
+        kind = _CHANGES.get(said.type)
+        row = PrintedRow(object=said.object)
+        if table.kind == "Table":
+            self.columns = columns_of(table) or self.columns
+            row = table.rows[0] if table.rows else row
+        if status != 200 or kind is None:
+            return _change_in(line, status)
+        if kind is WatchEventType.BOOKMARK:
+            plain = b'{"type":"BOOKMARK","object":%b}' % bytes(row.object)
+            return _change_in(plain, status)
+        try:
+            found = self._objects.decode(row.object)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        printed = PrintedObject(row.object, row.cells, self.columns)
+        version = found.metadata.resource_version
+        return _Change(WatchEvent(kind, found, version, printed))
 
 
 def _change_in(line: bytes, status: int) -> _Change | None:

@@ -108,6 +108,10 @@ class DiscoveryTests(SynchronousTestCase):
         found = self.successResultOf(self.find("apps/v1", "Deployment"))
         self.assertEqual((found.group, found.name), ("apps", "deployments"))
         self.assertEqual(self.successResultOf(self.find("v1", "Pod")).name, "pods")
+        named = self.successResultOf(
+            Deferred.fromCoroutine(self.client.resource_named("v1", "pods"))
+        )
+        self.assertEqual(named.kind, "Pod")
 
     def test_what_is_not_there(self) -> None:
         """It may come later, and is not looked for all the time."""

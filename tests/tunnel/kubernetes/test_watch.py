@@ -68,6 +68,8 @@ class WatchCase(SynchronousTestCase):
     streams = False
     #: The fields that the watch reads; None for whole objects.
     shape: type[KubernetesShape] | None = None
+    #: Whether the watch requests Tables.
+    printed = False
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -80,7 +82,7 @@ class WatchCase(SynchronousTestCase):
         if not self.streams:
             clients.initial_events.refuse("")
         self.events = clients.as_agentk().watch(
-            PODS, "a", label_selector="x=y", shape=self.shape
+            PODS, "a", label_selector="x=y", shape=self.shape, printed=self.printed
         )
         self.seen: list[str] = []
         self.reading: Deferred[None] | None = None
@@ -550,3 +552,117 @@ class ShapedStreamTests(StreamTests):
     """Every test of `StreamTests` with a watch that reads some fields only."""
 
     shape = _PodShape
+
+
+COLUMNS = [{"name": "Name"}, {"name": "Node"}]
+
+
+def table(version: str, *rows: Any, columns: Any = COLUMNS) -> dict[str, Any]:
+    """Return a Table of objects, each with its name in its only cell."""
+    return {
+        "kind": "Table",
+        "metadata": {"resourceVersion": version},
+        "columnDefinitions": columns,
+        "rows": [
+            {"cells": [one["metadata"].get("name")], "object": one} for one in rows
+        ],
+    }
+
+
+class PrintedCase(WatchCase):
+    """A watch of Tables, which a test reads with their cells."""
+
+    shape = _PodShape
+    printed = True
+
+    def shown(self, event: WatchEvent) -> str:
+        said = super().shown(event)
+        if (printed := event.printed) is not None:
+            parts = (printed.cells, printed.columns)
+            said += "".join(f" {bytes(one).decode()}" for one in parts if one)
+            if event.object is not None:
+                text = json.loads(bytes(printed.text))
+                self.assertEqual(text["metadata"]["name"], event.object.metadata.name)
+        return said
+
+
+class PrintedWatchTests(PrintedCase):
+    """An API server that lists Tables."""
+
+    def test_cells(self) -> None:
+        columns = json.dumps(COLUMNS)
+        self.read()
+        asked = self.asked()
+        self.assertIn("includeObject=Object", asked)
+        self.answer(whole(table("7", pod("one", "1"))))
+        self.assertEqual(
+            self.taken(),
+            ["RESET", f'ADDED one ["one"] {columns}', f"SYNCED 7 {columns}"],
+        )
+        self.assertIn("includeObject=Object", self.asked())
+        # Only the first Table of a response has the columns.
+        self.answer(
+            HEAD,
+            line("ADDED", table("8", pod("two", "8"))),
+            line("MODIFIED", table("9", pod("two", "9"), columns=None)),
+            line("BOOKMARK", table("12", pod("", "12"), columns=None)),
+        )
+        self.assertEqual(
+            self.taken(),
+            [
+                f'ADDED two 8 ["two"] {columns}',
+                f'MODIFIED two 9 ["two"] {columns}',
+                "BOOKMARK 12",
+            ],
+        )
+
+    def test_an_api_server_without_tables(self) -> None:
+        self.read()
+        self.asked()
+        self.answer(listed("7", "one"))
+        self.asked()
+        self.answer(HEAD, line("ADDED", pod("two", "8")))
+        self.assertEqual(
+            self.taken(), ["RESET", "ADDED one", "SYNCED 7", "ADDED two 8"]
+        )
+
+    def test_errors(self) -> None:
+        self.read()
+        self.asked()
+        self.answer(whole(table("7")))
+        self.asked()
+        gone = {"kind": "Status", "code": 410, "message": "too old"}
+        self.answer(HEAD, line("ERROR", gone))
+        self.taken()
+        self.pause()
+        self.asked()
+        self.answer(whole(table("9", pod("odd", "8") | {"spec": []})))
+        self.assertEqual(self.taken(), ["RESET", f"SYNCED 9 {json.dumps(COLUMNS)}"])
+
+
+class PrintedStreamTests(PrintedCase):
+    """An API server that streams Tables as initial objects."""
+
+    streams = True
+
+    def test_cells(self) -> None:
+        columns = json.dumps(COLUMNS)
+        self.read()
+        self.asked()
+        end = pod("", "7")
+        end["metadata"]["annotations"] = {"k8s.io/initial-events-end": "true"}
+        self.answer(
+            HEAD,
+            line("ADDED", table("5", pod("one", "5"))),
+            line("BOOKMARK", table("7", end, columns=None)),
+            line("DELETED", table("8", pod("one", "8"), columns=None)),
+        )
+        self.assertEqual(
+            self.taken(),
+            [
+                "RESET",
+                f'ADDED one ["one"] {columns}',
+                f"SYNCED 7 {columns}",
+                f'DELETED one 8 ["one"] {columns}',
+            ],
+        )
