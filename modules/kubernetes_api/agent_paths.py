@@ -147,6 +147,15 @@ class PathRequest:
         self.checking = None
         if self.over:
             return
+        if any(name.startswith(b"impersonate-") for name in self.exchange.head.taken):
+            # Without this, the response would have the rights of the credential, and
+            # not those of the user that the client names.
+            self.fail(
+                403,
+                f"client -> kas: requests below /{self._served.name} do not "
+                "impersonate another user (kubectl --as)",
+            )
+            return
         self.access = access
         self.exchange.limit_turns(access.owner)
         try:

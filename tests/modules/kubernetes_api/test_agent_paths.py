@@ -172,6 +172,15 @@ def test_too_many_requests() -> None:
     assert ask(world).startswith(b"HTTP/1.1 200 ")
 
 
+def test_no_impersonation() -> None:
+    """The response would have the rights of the credential."""
+    world, echo = served()
+    response = ask(world, GET, b"Impersonate-User: bob")
+    assert response.startswith(b"HTTP/1.1 403 ") and b"do not impersonate" in response
+    assert not echo.requests
+    assert world.server.metrics.in_flight == 0
+
+
 def test_the_client_leaves() -> None:
     """The module's work is cancelled."""
     world, echo = served()
