@@ -76,10 +76,15 @@ class ICluster(Interface):
 
 @attrs.frozen
 class KubernetesResponse:
-    """A response of the API server."""
+    """
+    A response of the API server.
+
+    :ivar content_type: empty if the response has none.
+    """
 
     status: int
     body: bytes = attrs.field(repr=lambda body: f"{len(body)} bytes")
+    content_type: str = ""
 
 
 #: A Kubernetes object as parsed JSON: ``{"kind": "Pod", "metadata": ...}``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from typing import Any
 
@@ -70,6 +71,8 @@ _STATUSES = {
     500: Status.INTERNAL,
     504: Status.DEADLINE_EXCEEDED,
 }
+
+_CONTENT_TYPE = re.compile(rb"\r\ncontent-type:([^\r\n]*)", re.IGNORECASE)
 
 
 #: Prefixes of the API server's reports, as its own failure (500), that a manifest does
@@ -246,6 +249,7 @@ class WholeAnswer:
         self.done: Deferred[KubernetesResponse] = Deferred(self._cancelled)
         self._request: UpstreamRequest | None = None
         self._status = 0
+        self._type = ""
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -264,6 +268,8 @@ class WholeAnswer:
 
     def response_started(self, head: ResponseHead) -> None:
         self._status = head.status
+        found = _CONTENT_TYPE.search(head.fields)
+        self._type = found[1].strip().decode("latin-1") if found is not None else ""
 
     def response_data(self, data: bytes) -> None:
         self._size += len(data)
@@ -282,7 +288,8 @@ class WholeAnswer:
 
     def response_finished(self, trailers: bytes) -> None:
         if not self.done.called:
-            self.done.callback(KubernetesResponse(self._status, b"".join(self._parts)))
+            body = b"".join(self._parts)
+            self.done.callback(KubernetesResponse(self._status, body, self._type))
 
     def response_failed(self, reason: Exception) -> None:
         if not self.done.called:
