@@ -10,6 +10,7 @@ The agent half: one watch for each kind of objects, and rows in place of objects
     views/        what each view shows of an object
     view_registry.py  all views, also those of other modules
     budget.py     number of bytes that the cache may use
+    objects/      whole objects for readers
     publisher.py  publication of the tables to kas
     reviews.py    access reviews for kas
     metrics.py    metrics of the cache

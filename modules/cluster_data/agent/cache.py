@@ -5,6 +5,9 @@ objects.
 A kind is read again after some failures.  Its rows stay until all objects have arrived,
 and only then are the rows of missing objects deleted, so that readers never see a
 cluster that seems to be empty.
+
+For readers of whole objects, the cache also keeps those, compressed, from the same
+watch (`modules.cluster_data.agent.objects`).
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ from typing import Any
 
 import attrs
 import msgspec
-from twisted.internet.defer import CancelledError, DeferredSemaphore
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from modules.cluster_data.agent.objects.store import KeptKey, ObjectStore
 from modules.cluster_data.agent.pod_state import pod_state
 from modules.cluster_data.agent.shapes import Node, Pod
 from modules.cluster_data.agent.table import Table, TableKey
@@ -35,12 +39,14 @@ from tunnel.api import (
     KubernetesShape,
     ObjectKind,
     ViewRow,
+    WatchEvent,
     WatchEventType,
 )
 from tunnel.errors import CallError, Status
 from tunnel.kubernetes import health_of
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.parallel import in_parallel
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["ClusterCache", "KindState"]
 
@@ -60,6 +66,22 @@ MAX_STATES = 50
 
 #: Maximum number of characters of a state.
 MAX_STATE = 64
+
+#: Seconds after the last reader for which whole objects stay in the cache.
+UNUSED_SECONDS = 600.0
+
+#: Seconds between two searches for whole objects without readers.
+SWEEP_SECONDS = 30.0
+
+#: Maximum number of kinds with whole objects: each that no view needs costs the API
+#: server a watch.
+MAX_STORES = 64
+
+#: Part of the budget from which whole objects have no room, so that rows stay.
+STORES_SHARE = 0.8
+
+#: Seconds for which a kind that had no room is not tried again.
+FULL_SECONDS = 600.0
 
 #: Bytes of the Python objects that the cache has of an object beside its rows.
 OBJECT_SIZE = 350
@@ -92,6 +114,9 @@ class KindState:
     :ivar state: ``waiting``, ``reading``, ``synced`` or ``absent``.
     :ivar reason: why the kind is absent, or why its objects are only counted.
     :ivar only_counted: whether the budget has no room for rows of this kind.
+    :ivar store: whole objects for readers; None without readers.
+    :ivar running: the watch, or the pause before it.
+    :ivar begins_again: whether *running* was cancelled to begin again.
     """
 
     kind: ObjectKind
@@ -104,12 +129,26 @@ class KindState:
     objects: dict[tuple[str, str], _Kept] = attrs.field(factory=dict)
     states: Counter[str] = attrs.field(factory=Counter)
     row_bytes: int = 0
+    store: ObjectStore | None = None
+    running: Deferred[None] | None = None
+    begins_again: bool = False
+
+    @property
+    def rows_size(self) -> int:
+        """Return the bytes of the kind's rows."""
+        each = COUNTED_SIZE if self.only_counted else OBJECT_SIZE
+        return self.row_bytes + each * len(self.objects)
 
     @property
     def size(self) -> int:
-        """Return the bytes of the kind's objects and rows."""
-        each = COUNTED_SIZE if self.only_counted else OBJECT_SIZE
-        return self.row_bytes + each * len(self.objects)
+        """Return the bytes of the kind's rows and whole objects."""
+        return self.rows_size + (0 if self.store is None else self.store.size)
+
+    def begin_again(self) -> None:
+        """Cancel the watch, which begins again at once."""
+        if self.running is not None:
+            self.begins_again = True
+            self.running.cancel()
 
 
 class ClusterCache:
@@ -149,6 +188,11 @@ class ClusterCache:
             name: Table(name) for name in (SUMMARY, KINDS, *(one.name for one in views))
         }
         self.kinds: dict[ObjectKind, KindState] = {}
+        #: Watches of kinds that only readers need.
+        self._extra: dict[ObjectKind, Deferred[None]] = {}
+        #: Kinds whose whole objects had no room, with the time at which that ends.
+        self._full: Recent[ObjectKind, float] = Recent(MAX_STORES)
+        self._is_running = False
         for view in views:
             for kind, shape in view.kinds.items():
                 found = self.kinds.setdefault(kind, KindState(kind, shape, ()))
@@ -169,7 +213,8 @@ class ClusterCache:
         return all(
             one.state in ("synced", "absent")
             for one in self.kinds.values()
-            if view == SUMMARY or any(of.name == view for of in one.views)
+            if one.views
+            and (view == SUMMARY or any(of.name == view for of in one.views))
         )
 
     async def run(self) -> None:
@@ -177,23 +222,130 @@ class ClusterCache:
         for kind in self.kinds.values():
             self._show(kind)
         watches = [lambda one=one: self._run_kind(one) for one in self.kinds.values()]
-        await in_parallel(watches, len(watches))
+        self._is_running = True
+        try:
+            await in_parallel([*watches, self._sweep], len(watches) + 1)
+        finally:
+            self._is_running = False
+            stopped = CallError(
+                Status.UNAVAILABLE, "this agentk does not lead any more"
+            )
+            for one in tuple(self.kinds.values()):
+                if one.store is not None:
+                    self._release(one, stopped)
+
+    # -- Whole objects
+
+    def hold(self, resource: KubernetesResource) -> ObjectStore:
+        """
+        Return the whole objects of a kind, which the cache keeps until ten minutes
+        after the last reader.
+
+        :raises CallError: RESOURCE_EXHAUSTED if they have no room.
+        """
+        of = ObjectKind(resource.group, resource.version, resource.kind)
+        kind = self.kinds.get(of)
+        if kind is not None and kind.store is not None:
+            return kind.store
+        if not self._is_running:
+            raise CallError(Status.UNAVAILABLE, "the cache of this agentk is starting")
+        now = self._clock.seconds()
+        if self._full.get(of, now) > now:
+            raise CallError(Status.RESOURCE_EXHAUSTED, self._no_room(resource.name))
+        stores = [one for one in self.kinds.values() if one.store is not None]
+        if len(stores) >= MAX_STORES:
+            self._release_one(stores)
+        if kind is None:
+            kind = self.kinds[of] = KindState(of, KubernetesShape, ())
+        kind.store = ObjectStore(resource, now)
+        if kind.running is not None:
+            # The watch of the views has not kept the objects.
+            kind.begin_again()
+        elif not kind.views:
+            self._extra[of] = running = Deferred.fromCoroutine(self._run_kind(kind))
+            running.addErrback(lambda failure: failure.trap(CancelledError))
+        return kind.store
+
+    def _no_room(self, name: str) -> str:
+        return (
+            f"the cache of agentk has no room for {name}: {self.size >> 20} of "
+            f"{self._budget >> 20} MiB are used; use the ordinary endpoint, whose "
+            "address is the same without '/cache'"
+        )
+
+    def _release(self, kind: KindState, reason: CallError) -> None:
+        """Drop the whole objects of a kind."""
+        store, kind.store = kind.store, None
+        if store is not None:
+            store.end(reason)
+        running = self._extra.pop(kind.kind, None)
+        if running is not None:
+            del self.kinds[kind.kind]
+            # This method may run inside the watch, which cannot cancel itself.
+            self._clock.callLater(0, running.cancel)
+
+    def _release_one(self, stores: Sequence[KindState]) -> None:
+        """
+        Drop the whole objects of the kind that was unused for the longest time; if all
+        have readers, of the largest one.
+        """
+
+        def order(kind: KindState) -> tuple[bool, float]:
+            store = kind.store
+            assert store is not None
+            return store.readers > 0, -store.size if store.readers else store.used_at
+
+        kind = min(stores, key=order)
+        assert kind.store is not None
+        name, size = kind.store.resource.name, kind.store.size
+        if kind.store.readers:
+            self._full[kind.kind] = self._clock.seconds() + FULL_SECONDS
+            self._log.warn(
+                "the cache has no room for the objects of {name}: {size} MiB",
+                name=name,
+                size=size >> 20,
+            )
+        self._release(kind, CallError(Status.RESOURCE_EXHAUSTED, self._no_room(name)))
+
+    async def _sweep(self) -> None:
+        """Drop whole objects without readers."""
+        unused = CallError(Status.UNAVAILABLE, "the objects had no readers")
+        while True:
+            await deferLater(self._clock, SWEEP_SECONDS)
+            until = self._clock.seconds() - UNUSED_SECONDS
+            for one in tuple(self.kinds.values()):
+                store = one.store
+                if store is not None and not store.readers and store.used_at <= until:
+                    self._release(one, unused)
 
     # -- Watches
 
     async def _run_kind(self, kind: KindState) -> None:
         backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
         while True:
+            kind.running = Deferred.fromCoroutine(self._try(kind, backoff))
             try:
-                await self._watch(kind, backoff)
-            except CallError as error:
-                self._is_absent(kind, error)
+                await kind.running
             except CancelledError:
-                raise
-            except Exception:
-                # An object that causes a failure must not stop the other kinds.
-                self._log.failure("watching {kind} failed", kind=kind.kind.kind)
-            await deferLater(self._clock, backoff.pause())
+                if not kind.begins_again:
+                    raise
+                kind.begins_again = False
+                backoff.reset()
+            finally:
+                kind.running = None
+
+    async def _try(self, kind: KindState, backoff: Backoff) -> None:
+        """Watch a kind until the watch fails, and wait before the next attempt."""
+        try:
+            await self._watch(kind, backoff)
+        except CallError as error:
+            self._is_absent(kind, error)
+        except CancelledError:
+            raise
+        except Exception:
+            # An object that causes a failure must not stop the other kinds.
+            self._log.failure("watching {kind} failed", kind=kind.kind.kind)
+        await deferLater(self._clock, backoff.pause())
 
     async def _watch(self, kind: KindState, backoff: Backoff) -> None:
         found = kind.kind
@@ -206,9 +358,17 @@ class ClusterCache:
             kind.resource = resource
             self._show(kind, "reading" if kind.state != "synced" else "synced")
             unseen: set[tuple[str, str]] | None = None
-            events = self._client.watch(resource, shape=kind.shape)
+            if kind.store is None:
+                events = self._client.watch(resource, shape=kind.shape)
+            else:
+                # An object whose fields do not suit the views is an object anyway.
+                events = self._client.watch(
+                    resource, shape=KubernetesShape, printed=True
+                )
+            decode = msgspec.json.Decoder(kind.shape).decode
             async with aclosing(events):
                 async for event in events:
+                    self._store(kind, event)
                     if event.type is WatchEventType.RESET:
                         unseen = set(kind.objects)
                     elif event.type is WatchEventType.SYNCED:
@@ -220,21 +380,51 @@ class ClusterCache:
                         if holds:
                             holds = False
                             self._syncs.release()
-                    elif event.object is not None:
+                    elif event.object is not None and kind.views:
                         metadata = event.object.metadata
                         key = (sys.intern(metadata.namespace), metadata.name)
                         if unseen is not None:
                             unseen.discard(key)
                         if event.type is WatchEventType.DELETED:
                             self._remove(kind, key)
-                        else:
-                            self._update(kind, key, event.object)
+                            continue
+                        shaped = event.object
+                        if event.printed is not None:
+                            try:
+                                shaped = decode(event.printed.text)
+                            except (msgspec.DecodeError, RecursionError):
+                                continue
+                        self._update(kind, key, shaped)
         finally:
             if holds:
                 self._syncs.release()
 
+    def _store(self, kind: KindState, event: WatchEvent) -> None:
+        """Give an event to the readers of whole objects."""
+        store = kind.store
+        if store is None:
+            return
+        printed = event.printed
+        if event.type is WatchEventType.RESET:
+            store.begin()
+        elif event.type is WatchEventType.SYNCED:
+            columns = b"" if printed is None else bytes(printed.columns)
+            store.complete(event.resource_version, columns)
+        elif event.type is WatchEventType.BOOKMARK:
+            store.reached(event.resource_version)
+        elif event.object is not None and printed is not None:
+            metadata = event.object.metadata
+            key = KeptKey(sys.intern(metadata.namespace), metadata.name)
+            if event.type is WatchEventType.DELETED:
+                store.delete(key, metadata.resource_version, printed)
+            else:
+                store.put(key, metadata.resource_version, printed)
+            self._check_budget()
+
     def _is_absent(self, kind: KindState, error: CallError) -> None:
         """Remove the rows of a kind that is missing, or that agentk may not read."""
+        if kind.store is not None:
+            kind.store.fail(error)
         for key in tuple(kind.objects):
             self._remove(kind, key)
         if kind.reason != error.message:
@@ -272,8 +462,7 @@ class ClusterCache:
                 metadata.uid, metadata.resource_version, one.state, since, rows
             )
         self._count(kind, before.state if before else None, one.state)
-        if self.size > self._budget:
-            self._step_down()
+        self._check_budget()
 
     def _put_rows(
         self, kind: KindState, key: tuple[str, str], one: ClusterObject
@@ -357,6 +546,8 @@ class ClusterCache:
                 # The view may be complete now.
                 self._changed(view.name)
         kind.reason = reason or (kind.reason if kind.only_counted else "")
+        if not kind.views:
+            return
         key = TableKey(kind.kind.group, kind.kind.kind, "", "")
         columns: dict[str, Any] = {
             "state": "count_only"
@@ -375,11 +566,21 @@ class ClusterCache:
             self.tables[SUMMARY].delete(key)
             self._changed(SUMMARY)
 
+    def _check_budget(self) -> None:
+        size = self.size
+        if size > STORES_SHARE * self._budget:
+            stores = [one for one in self.kinds.values() if one.store is not None]
+            if stores:
+                self._release_one(stores)
+                return
+        if size > self._budget:
+            self._step_down()
+
     def _step_down(self) -> None:
         """Keep only the numbers of the largest kind, because the budget is used up."""
         largest = max(
-            (one for one in self.kinds.values() if not one.only_counted),
-            key=lambda one: one.size,
+            (one for one in self.kinds.values() if not one.only_counted and one.views),
+            key=lambda one: one.rows_size,
             default=None,
         )
         if largest is None:

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from prometheus_client import Metric
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from modules.cluster_data.agent.cache import ClusterCache
+from modules.cluster_data.agent.objects.reads import ReadMetrics
 
 __all__ = ["CacheMetrics"]
 
 
 class CacheMetrics(Collector):
-    """Collects the size and the contents of the cache; nothing while none exists."""
+    """
+    Collects the size and the contents of the cache, and the requests of its readers.
 
-    def __init__(self) -> None:
+    :ivar cache: None while this agentk does not lead.
+    """
+
+    def __init__(self, reads: ReadMetrics) -> None:
         self.cache: ClusterCache | None = None
+        self._reads = reads
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
@@ -39,11 +45,38 @@ class CacheMetrics(Collector):
         size = GaugeMetricFamily(
             "agentk_cluster_data_bytes", "Accounted bytes of the cache"
         )
+        whole = GaugeMetricFamily(
+            "agentk_cluster_data_whole_objects",
+            "Whole objects in the cache, for readers",
+            labels=("group", "version", "kind"),
+        )
+        whole_size = GaugeMetricFamily(
+            "agentk_cluster_data_whole_bytes",
+            "Accounted bytes of whole objects",
+            labels=("group", "version", "kind"),
+        )
         if self.cache is not None:
             for kind, state in self.cache.kinds.items():
                 labels = (kind.group, kind.kind)
-                objects.add_metric(labels, len(state.objects))
-                synced.add_metric(labels, float(state.state == "synced"))
-                counted.add_metric(labels, float(state.only_counted))
+                if state.views:
+                    objects.add_metric(labels, len(state.objects))
+                    synced.add_metric(labels, float(state.state == "synced"))
+                    counted.add_metric(labels, float(state.only_counted))
+                if state.store is not None:
+                    versioned = (kind.group, kind.version, kind.kind)
+                    whole.add_metric(versioned, state.store.count)
+                    whole_size.add_metric(versioned, state.store.size)
             size.add_metric((), self.cache.size)
-        yield from (objects, synced, counted, size)
+        reads = CounterMetricFamily(
+            "agentk_cluster_data_reads",
+            "Requests for whole objects",
+            labels=("verb", "status"),
+        )
+        for (verb, status), count in self._reads.results.items():
+            reads.add_metric((verb, str(status)), count)
+        watches = GaugeMetricFamily(
+            "agentk_cluster_data_watches",
+            "Open watches of readers",
+            value=self._reads.watches.total(),
+        )
+        yield from (objects, synced, counted, size, whole, whole_size, reads, watches)

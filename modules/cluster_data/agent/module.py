@@ -15,10 +15,11 @@ from modules.cluster_data.agent.budget import budget_of
 from modules.cluster_data.agent.cache import ClusterCache
 from modules.cluster_data.agent.cluster_uid import ClusterUid
 from modules.cluster_data.agent.metrics import CacheMetrics
+from modules.cluster_data.agent.objects.reads import ObjectReads
 from modules.cluster_data.agent.publisher import TablePublisher
 from modules.cluster_data.agent.reviews import Reviews
 from modules.cluster_data.agent.view_registry import ViewRegistry
-from modules.cluster_data.wire import cluster_data_pb2
+from modules.cluster_data.wire import cluster_data_pb2, objects_pb2
 from modules.cluster_data.wire.view_names import KINDS, SUMMARY
 from tunnel.api import (
     ClusterView,
@@ -34,6 +35,7 @@ from tunnel.toolkit.parallel import in_parallel
 __all__ = ["ClusterDataAgent", "ClusterDataOptions"]
 
 _SERVICES = cluster_data_pb2.DESCRIPTOR.services_by_name
+_OBJECTS = objects_pb2.DESCRIPTOR.services_by_name["ClusterObjects"]
 
 #: Minimum number of seconds between two messages about the views that the cache
 #: computes itself.
@@ -64,7 +66,11 @@ class ClusterDataAgent:
         self._random = SystemRandom().random
         options: ClusterDataOptions = api.configuration
         self._budget = budget_of(options.max_memory)
-        self._metrics = CacheMetrics()
+        reads = ObjectReads(
+            api.kubernetes, lambda: self._metrics.cache, api.clock, time.time
+        )
+        api.calls.handle_as_leader(_OBJECTS, reads)
+        self._metrics = CacheMetrics(reads.metrics)
         self._counting = False
         self._cluster_uid = ClusterUid(api.kubernetes)
         reviews = Reviews(api, self._cluster_uid)

@@ -13,4 +13,5 @@ The server half: receives rows, keeps them, and answers queries.
     live_queries.py  queries that stay, and the changes of their results
     channels.py      channels of ActionCable with rows
     rest.py          queries of users, with their rights
+    cache_path.py    the Kubernetes API from the cache of an agent
 """

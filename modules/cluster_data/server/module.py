@@ -13,6 +13,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import implementer, provider
 
+from modules.cluster_data.server.cache_path import NAME, CachePath
 from modules.cluster_data.server.channels import CHANNELS, RowsChannel
 from modules.cluster_data.server.fleet import FLEET, FleetQueries
 from modules.cluster_data.server.known_components import ComponentTable
@@ -32,8 +33,10 @@ from modules.cluster_data.server.sources.peer_rows import (
 from modules.cluster_data.server.store.row_store import Publication, RowStore
 from modules.cluster_data.wire import cluster_data_pb2
 from tunnel.api import (
+    AgentPathsStarted,
     CableStarted,
     CredentialRevoked,
+    IAgentPaths,
     ICable,
     IKnownComponents,
     IServerModule,
@@ -97,7 +100,8 @@ class ClusterDataServer:
         self._reader = FleetReader(self._fleet, rights, time.time)
         for_peers = RowsForPeers(own, self._queries.changes, time.time)
         api.peers.handle(PEER_ROWS, for_peers)
-        self._metrics = _Metrics(self._receiver)
+        self._path = CachePath(api)
+        self._metrics = _Metrics(self._receiver, self._path)
         self._counting = False
         self._sweeps = LoopingCall(self._sweep)
         self._sweeps.clock = api.clock
@@ -111,6 +115,8 @@ class ClusterDataServer:
         ]
         self._withdraw: list[Callable[[], object]] = []
         api.events.subscribe(CableStarted, lambda _: self._serve())
+        self._withdraw_path: Callable[[], object] = lambda: None
+        api.events.subscribe(AgentPathsStarted, lambda _: self._serve_path())
         api.web.mount(PREFIX, RestApi(api, self._reader, components).app.resource())
 
     async def start(self) -> None:
@@ -120,10 +126,13 @@ class ClusterDataServer:
         self._counting = True
         self._sweeps.start(SWEEP)
         self._serve()
+        self._serve_path()
         self._api.events.publish(KnownComponentsStarted())
 
     async def stop(self) -> None:
         """Close the store."""
+        self._withdraw_path()
+        self._withdraw_path = lambda: None
         for_each(self._withdraw, lambda one: one(), "withdrawing a channel")
         self._withdraw = []
         self._queries.end()
@@ -133,6 +142,13 @@ class ClusterDataServer:
             self._counting = False
             self._api.metrics.unregister(self._metrics)
         await self._store.stop()
+
+    def _serve_path(self) -> None:
+        """Serve the path of each agent if the module ``kubernetes_api`` runs."""
+        paths = self._api.capabilities.get(IAgentPaths)
+        if paths is not None:
+            self._withdraw_path()
+            self._withdraw_path = paths.serve(NAME, self._path)
 
     def _serve(self) -> None:
         """Serve the channels if the module ``action_cable`` runs."""
@@ -164,8 +180,9 @@ class ClusterDataServer:
 
 
 class _Metrics(Collector):
-    def __init__(self, receiver: RowReceiver) -> None:
+    def __init__(self, receiver: RowReceiver, path: CachePath) -> None:
         self._receiver = receiver
+        self._path = path
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
@@ -187,3 +204,11 @@ class _Metrics(Collector):
             "Clusters whose agents publish rows to this kas",
             value=len(self._receiver.publishing),
         )
+        responses = CounterMetricFamily(
+            "kas_cluster_data_cache_responses",
+            "Responses to requests below /agents/<agent>/cache, by HTTP status",
+            labels=("status",),
+        )
+        for status, count in sorted(self._path.requests.items()):
+            responses.add_metric((str(status),), count)
+        yield responses

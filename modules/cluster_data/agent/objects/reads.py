@@ -1,0 +1,573 @@
+"""Responses to requests of readers, from the cache."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Any, Final, Protocol
+
+import attrs
+from twisted.internet.defer import TimeoutError
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from modules.cluster_data.agent.objects.forms import Printer
+from modules.cluster_data.agent.objects.packing import ObjectText, with_version
+from modules.cluster_data.agent.objects.requests import (
+    ObjectRequest,
+    ReadRefused,
+    is_discovery,
+    read_request,
+)
+from modules.cluster_data.agent.objects.selection import Selection
+from modules.cluster_data.agent.objects.store import KeptKey, ObjectChange, ObjectStore
+from modules.cluster_data.wire import objects_pb2 as wire
+from tunnel.api import Access, IKubernetes, KubernetesResource
+from tunnel.errors import CallError, Status
+from tunnel.kubernetes import ReviewedRights, Right, only_reads, status_object
+from tunnel.toolkit.counts import one_less
+from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
+
+__all__ = ["IObjectCache", "ObjectReads", "ReadMetrics"]
+
+#: Bytes of one part of a response, which becomes one message.
+PART: Final = 32 * 1024
+
+#: Seconds for which a positive answer of the API server about a right counts; so long
+#: does a watch continue after its right was revoked.
+RIGHT_SECONDS: Final = 10.0
+
+#: Seconds without a change after which the right of a watch is reviewed again.
+IDLE_SECONDS: Final = 60.0
+
+#: Seconds that a request waits until the objects of its kind have arrived.
+LOAD_SECONDS: Final = 50.0
+
+#: Seconds that a request waits for a version that the API server has and the cache not
+#: yet, as long as the API server itself waits.
+VERSION_SECONDS: Final = 3.0
+
+#: Minimum and maximum seconds of a watch, as at the API server.
+WATCH_SECONDS: Final = 1800.0
+MAX_WATCH_SECONDS: Final = 3600.0
+
+#: Lists that are written at the same time: of one user and of all users.  Each takes
+#: the time of the processor, and little memory.
+MAX_OF_USER, MAX_AT_ONCE = 4, 8
+
+#: Lists of one user that wait, and the seconds that each waits.
+MAX_WAITING, WAIT_SECONDS = 100, 30.0
+
+#: Open watches of one user, and of all users: each takes some 20 KiB.
+MAX_WATCHES_OF_USER, MAX_WATCHES = 200, 2000
+
+#: Maximum number of changes that a watch writes at once.
+BATCH: Final = 100
+
+_JSON: Final = "application/json"
+
+#: HTTP status of an error of a call; 503 for others.
+_CODES: Final = {
+    Status.INVALID_ARGUMENT: 400,
+    Status.PERMISSION_DENIED: 403,
+    Status.NOT_FOUND: 404,
+    Status.OUT_OF_RANGE: 410,
+    Status.RESOURCE_EXHAUSTED: 503,
+    Status.INTERNAL: 500,
+    Status.DEADLINE_EXCEEDED: 504,
+}
+
+
+class IObjectCache(Protocol):
+    """Part of the cache that readers use."""
+
+    def hold(self, resource: KubernetesResource) -> ObjectStore:
+        """
+        Return the objects of a kind, which the cache reads from now on.
+
+        :raises CallError: RESOURCE_EXHAUSTED if the cache has no room for them.
+        """
+
+
+@attrs.define
+class ReadMetrics:
+    """
+    Counters of requests.
+
+    :ivar results: number of responses by verb and HTTP status.
+    :ivar watches: number of open watches by owner.
+    """
+
+    results: Counter[tuple[str, int]] = attrs.field(factory=Counter)
+    watches: Counter[str] = attrs.field(factory=Counter)
+
+
+class ObjectReads:
+    """
+    Implementation of `ClusterObjects`.
+
+    :param cache: returns the cache; None while this agentk does not lead.
+    :param now: returns the time in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        kubernetes: IKubernetes,
+        cache: Callable[[], IObjectCache | None],
+        clock: IReactorTime,
+        now: Callable[[], float],
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._cache = cache
+        self._clock = clock
+        self._now = now
+        self._rights = ReviewedRights(kubernetes, clock, allowed_seconds=RIGHT_SECONDS)
+        self._turns: PeerTurns[str] = PeerTurns(
+            clock,
+            of_peer=MAX_OF_USER,
+            of_all=MAX_AT_ONCE,
+            most_waiting=MAX_WAITING,
+            seconds=WAIT_SECONDS,
+        )
+        self.metrics = ReadMetrics()
+
+    async def read(
+        self, request: wire.ReadRequest, call: Any
+    ) -> AsyncGenerator[wire.ReadPart, None]:
+        """
+        Yield the response to a request.
+
+        :raises CallError: PERMISSION_DENIED if the call has no user.
+        """
+        access: Access | None = call.access
+        if access is None:
+            raise CallError(Status.PERMISSION_DENIED, "the request has no user")
+        verb, begun = "other", False
+        try:
+            path, _, _ = request.target.partition("?")
+            if request.review or is_discovery(path):
+                parts = self._forward(request, access)
+            else:
+                asked = read_request(request.target, request.accept)
+                verb = asked.info.verb
+                parts = self._answer(asked, request, access)
+            async with aclosing(parts):
+                async for part in parts:
+                    if not begun:
+                        begun = True
+                        self.metrics.results[verb, part.head.status] += 1
+                    yield part
+        except ReadRefused as error:
+            refused = error
+        except CallError as error:
+            refused = ReadRefused(_CODES.get(error.status, 503), error.message)
+        else:
+            return
+        if begun:
+            raise CallError(Status.UNAVAILABLE, str(refused))
+        self.metrics.results[verb, refused.code] += 1
+        yield _head(refused.code)
+        yield wire.ReadPart(data=_status(refused))
+
+    async def _forward(
+        self, request: wire.ReadRequest, access: Access
+    ) -> AsyncGenerator[wire.ReadPart, None]:
+        """Ask the API server, with the rights of the caller."""
+        method = "POST" if request.review else "GET"
+        if not only_reads(method.encode(), request.target.encode()):
+            raise ReadRefused(405, "the cache changes nothing")
+        client = self._kubernetes.acting_for(access)
+        try:
+            found = await client.request(
+                method, request.target, request.review, accept=request.accept or _JSON
+            )
+        except ValueError as error:
+            raise ReadRefused(400, str(error)) from None
+        yield _head(found.status, found.content_type or _JSON)
+        for start in range(0, len(found.body), PART):
+            yield wire.ReadPart(data=found.body[start : start + PART])
+
+    async def _answer(
+        self, asked: ObjectRequest, request: wire.ReadRequest, access: Access
+    ) -> AsyncGenerator[wire.ReadPart, None]:
+        """Answer from the cache."""
+        await self._check(asked, access)
+        if asked.selection is None:
+            # Only the API server knows this field.
+            async with aclosing(self._forward(request, access)) as parts:
+                async for part in parts:
+                    yield part
+            return
+        cache = self._cache()
+        if cache is None:
+            raise ReadRefused(503, "the cache of this agentk is starting")
+        resource = await self._resource(asked)
+        selection = asked.selection
+        if not resource.namespaced:
+            selection = attrs.evolve(selection, namespace="")
+        store = cache.hold(resource)
+        with _reading(store, self._clock):
+            await self._loaded(store, asked)
+            if asked.info.verb == "watch":
+                parts = self._watch(store, asked, selection, access)
+            elif asked.info.verb == "list":
+                parts = self._list(store, asked, selection, access)
+            else:
+                parts = self._get(store, asked, selection)
+            async with aclosing(parts):
+                async for part in parts:
+                    yield part
+
+    async def _check(self, asked: ObjectRequest, access: Access) -> None:
+        """
+        Check that a user may do what a request asks for.
+
+        :raises ReadRefused: the API server does not permit it.
+        """
+        info = asked.info
+        right = Right(
+            info.verb,
+            info.resource,
+            group=info.group,
+            namespace=info.namespace,
+            name=info.name,
+        )
+        if await self._rights.may(access, right):
+            return
+        group = f".{info.group}" if info.group else ""
+        name = f' "{info.name}"' if info.name else ""
+        where = (
+            f'in the namespace "{info.namespace}"'
+            if info.namespace
+            else "at the cluster scope"
+        )
+        raise ReadRefused(
+            403,
+            f"{info.resource}{group}{name} is forbidden: {access.who} cannot "
+            f"{info.verb} it {where}",
+        )
+
+    async def _resource(self, asked: ObjectRequest) -> KubernetesResource:
+        """
+        Return the kind of a request.
+
+        :raises ReadRefused: the API server has no such kind, or has no watch of it.
+        """
+        info = asked.info
+        client = self._kubernetes.as_agentk()
+        try:
+            resource = await client.resource_named(asked.api_version, info.resource)
+        except CallError as error:
+            if error.status is Status.NOT_FOUND:
+                raise _not_found() from None
+            raise
+        has_namespace = bool(info.namespace) and info.resource != "namespaces"
+        is_one = info.verb == "get" and resource.namespaced
+        if (has_namespace and not resource.namespaced) or (
+            is_one and not info.namespace
+        ):
+            raise _not_found()
+        if not {"list", "watch"} <= resource.verbs:
+            raise ReadRefused(
+                405,
+                f"the API server has no watch of {info.resource}, so the cache does "
+                "not have them; use the ordinary endpoint, whose address is the same "
+                "without '/cache'",
+            )
+        return resource
+
+    async def _loaded(self, store: ObjectStore, asked: ObjectRequest) -> None:
+        """
+        Wait until the cache has the objects, and the version of the request.
+
+        :raises ReadRefused: that does not happen in time.
+        """
+
+        def is_loaded() -> bool:
+            if store.error is not None:
+                raise store.error
+            return bool(store.version)
+
+        if not await self._until(store, is_loaded, LOAD_SECONDS):
+            raise ReadRefused(
+                503, f"the cache is still reading {asked.info.resource}; try again"
+            )
+        version = asked.version
+        if not version or version == "0":
+            return
+        is_known = await self._until(
+            store, lambda: not store.is_ahead(version), VERSION_SECONDS
+        )
+        if not is_known:
+            raise ReadRefused(
+                504,
+                f"Too large resource version: {version}, current: {store.version}",
+                "Timeout",
+            )
+        if asked.is_exact and version != store.version:
+            raise _expired(version)
+
+    async def _until(
+        self, store: ObjectStore, condition: Callable[[], bool], seconds: float
+    ) -> bool:
+        """Wait for changes of a store until a condition holds, and return whether."""
+        end = self._clock.seconds() + seconds
+        while not condition():
+            left = end - self._clock.seconds()
+            if left <= 0 or not await self._change_within(store, left):
+                return condition()
+        return True
+
+    async def _change_within(self, store: ObjectStore, seconds: float) -> bool:
+        """Wait for a change of a store; return False without one."""
+        try:
+            await store.changed().addTimeout(seconds, self._clock)
+        except TimeoutError:
+            return False
+        return True
+
+    # Responses.
+
+    async def _get(
+        self, store: ObjectStore, asked: ObjectRequest, selection: Selection
+    ) -> AsyncGenerator[wire.ReadPart, None]:
+        kept = store.get(KeptKey(selection.namespace, selection.name))
+        if kept is None:
+            info = asked.info
+            group = f".{info.group}" if info.group else ""
+            raise ReadRefused(404, f'{info.resource}{group} "{info.name}" not found')
+        printer = Printer(store, asked.form, asked.include, self._now())
+        yield _head(200)
+        yield _data(printer.one(store.text(kept), kept.version) + b"\n")
+
+    async def _list(
+        self,
+        store: ObjectStore,
+        asked: ObjectRequest,
+        selection: Selection,
+        access: Access,
+    ) -> AsyncGenerator[wire.ReadPart, None]:
+        try:
+            async with self._turns.turn(access.owner):
+                printer = Printer(store, asked.form, asked.include, self._now())
+                yield _head(200)
+                part = printer.begin(store.version)
+                objects = self._selected(store, selection)
+                separator = b""
+                for found, _ in objects:
+                    part += separator + printer.item(found)
+                    separator = b","
+                    if len(part) >= PART:
+                        yield _data(part)
+                        part = b""
+                        await self._pause()
+                yield _data(part + printer.end())
+        except TooManyTurns as error:
+            raise ReadRefused(429, f"too many requests: {error}") from None
+
+    def _selected(
+        self, store: ObjectStore, selection: Selection
+    ) -> Iterator[tuple[ObjectText, str]]:
+        """
+        Return the selected objects of this moment, with their versions.
+
+        Objects that change while the caller iterates keep their state.
+        """
+        kept = store.select(selection.namespace, selection.name)
+        for key, one in kept:
+            if selection.has_key(key):
+                text = store.text(one)
+                if selection.has_labels(text.text):
+                    yield text, one.version
+
+    async def _watch(
+        self,
+        store: ObjectStore,
+        asked: ObjectRequest,
+        selection: Selection,
+        access: Access,
+    ) -> AsyncGenerator[wire.ReadPart, None]:
+        watches = self.metrics.watches
+        of_user = watches[access.owner]
+        if of_user >= MAX_WATCHES_OF_USER or watches.total() >= MAX_WATCHES:
+            raise ReadRefused(
+                429,
+                f"at most {MAX_WATCHES_OF_USER} watches of a user and {MAX_WATCHES} of "
+                "all users are open at the same time",
+            )
+        watches[access.owner] += 1
+        try:
+            watch = _Watch(
+                store,
+                asked,
+                selection,
+                Printer(store, asked.form, asked.include, self._now()),
+                self._clock,
+                lambda: self._check(asked, access),
+            )
+            yield _head(200)
+            if watch.begins_with_objects:
+                part = b""
+                version, watch.position = store.version, store.position
+                for found, at in self._selected(store, selection):
+                    part += watch.printer.event("ADDED", found, at)
+                    if len(part) >= PART:
+                        yield _data(part)
+                        part = b""
+                        await self._pause()
+                if asked.initial_events:
+                    part += watch.printer.bookmark(version, is_end=True)
+                if part:
+                    yield _data(part)
+            async with aclosing(watch.parts(self._now)) as parts:
+                async for part in parts:
+                    yield _data(part)
+        finally:
+            one_less(watches, access.owner)
+
+    async def _pause(self) -> None:
+        """Let other work run."""
+        await deferLater(self._clock, 0)
+
+
+class _Watch:
+    """
+    An open watch.
+
+    :param check: reviews the right of the user again.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        asked: ObjectRequest,
+        selection: Selection,
+        printer: Printer,
+        clock: IReactorTime,
+        check: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._asked = asked
+        self._selection = selection
+        self.printer = printer
+        self._clock = clock
+        self._check = check
+        seconds = min(asked.seconds or WATCH_SECONDS, MAX_WATCH_SECONDS)
+        self._end = clock.seconds() + seconds
+        self._bookmark = store.bookmark
+        version = asked.version
+        if asked.initial_events is None:
+            self.begins_with_objects = version in ("", "0")
+        else:
+            self.begins_with_objects = asked.initial_events
+        #: Number of the next change; None if it is forgotten.
+        self.position = (
+            store.position if version in ("", "0") else store.position_at(version)
+        )
+
+    async def parts(self, now: Callable[[], float]) -> AsyncGenerator[bytes, None]:
+        """Yield lines until the watch ends."""
+        while True:
+            store = self._store
+            position = self.position
+            changes = None if position is None else store.since(position, BATCH)
+            if store.ended or changes is None:
+                yield _error(_expired(self._asked.version))
+                return
+            if store.error is not None:
+                yield _error(ReadRefused(503, store.error.message))
+                return
+            assert position is not None
+            left = self._end - self._clock.seconds()
+            if left <= 0:
+                return
+            has_bookmark = not changes and self._bookmark != store.bookmark
+            if not changes and not has_bookmark and await self._waits(left):
+                continue
+            # Nothing is sent without a recent review, and an idle watch ends, too.
+            try:
+                await self._check()
+            except ReadRefused as error:
+                yield _error(error)
+                return
+            self.printer.now = now()
+            self.position = position + len(changes)
+            part = b"".join(map(self._line, changes))
+            if has_bookmark:
+                self._bookmark = store.bookmark
+                if self._asked.bookmarks:
+                    part += self.printer.bookmark(store.bookmark)
+            if part:
+                yield part
+
+    async def _waits(self, left: float) -> bool:
+        """Wait for a change; return False if the right is to be reviewed."""
+        try:
+            await self._store.changed().addTimeout(min(left, IDLE_SECONDS), self._clock)
+        except TimeoutError:
+            return left <= IDLE_SECONDS
+        return True
+
+    def _line(self, change: ObjectChange) -> bytes:
+        """Return the line of a change; empty if it is not selected."""
+        store, selection = self._store, self._selection
+        if not selection.has_key(change.key):
+            return b""
+        before = None if change.before is None else store.text(change.before)
+        after = None if change.after is None else store.text(change.after)
+        was = before is not None and selection.has_labels(before.text)
+        if after is not None and selection.has_labels(after.text):
+            kind = "MODIFIED" if was else "ADDED"
+            return self.printer.event(kind, after, change.version)
+        if not was:
+            return b""
+        # An object that is not selected any more is deleted for this reader.  As at the
+        # API server, the event has its previous state and the new version.
+        found = before if change.last is None else store.text(change.last)
+        assert found is not None
+        return self.printer.event(
+            "DELETED", with_version(found, change.version), change.version
+        )
+
+
+@contextmanager
+def _reading(store: ObjectStore, clock: IReactorTime) -> Iterator[None]:
+    """Count a request among the readers of a store."""
+    store.readers += 1
+    try:
+        yield
+    finally:
+        store.readers -= 1
+        store.used_at = clock.seconds()
+
+
+def _not_found() -> ReadRefused:
+    # The words of the API server.
+    return ReadRefused(404, "the server could not find the requested resource")
+
+
+def _expired(version: str) -> ReadRefused:
+    return ReadRefused(410, f"too old resource version: {version}", "Expired")
+
+
+def _status(error: ReadRefused) -> bytes:
+    found = status_object(error.code, str(error), error.reason)
+    if error.code == 504:
+        # Clients recognize the cause, and begin at any version then.
+        causes = [{"reason": "ResourceVersionTooLarge", "message": str(error)}]
+        found["details"] = {"causes": causes, "retryAfterSeconds": 1}
+    return json.dumps(found).encode() + b"\n"
+
+
+def _error(error: ReadRefused) -> bytes:
+    return b'{"type":"ERROR","object":%b}\n' % _status(error).strip()
+
+
+def _head(status: int, content_type: str = _JSON) -> wire.ReadPart:
+    return wire.ReadPart(head=wire.ReadHead(status=status, content_type=content_type))
+
+
+def _data(data: bytes) -> wire.ReadPart:
+    return wire.ReadPart(data=data)

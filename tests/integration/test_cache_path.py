@@ -1,0 +1,308 @@
+"""kubectl reads a real cluster from agentk's cache, beside the ordinary endpoint."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.cluster import ControlPlane
+from tests.integration.kubectl import Done, Kubectl, Running
+from tests.integration.processes import eventually
+from tests.integration.rawhttp import Connection, Way
+from tests.integration.stack import Agentk, Kas, metric
+
+_ROLES = "/apis/rbac.authorization.k8s.io/v1"
+
+#: Durations, which differ between two commands.
+_AGE = re.compile(r"\b(?:\d+[smhdy])+\b *")
+
+READERS = 20
+
+
+class CacheStand:
+    """kas, agentk with ``cluster_data``, and kubectl at both endpoints."""
+
+    def __init__(
+        self, folder: Path, kas: Kas, agentk: Agentk, cluster: ControlPlane
+    ) -> None:
+        self.folder = folder
+        self.kas = kas
+        self.agentk = agentk
+        self.cluster = cluster
+        self.namespace = f"cache-{secrets.token_hex(4)}"
+
+    @property
+    def core(self) -> str:
+        """The path of the namespace."""
+        return f"/api/v1/namespaces/{self.namespace}"
+
+    def user(self, name: str) -> None:
+        """Add a user who is *name* in the cluster."""
+        self.kas.add_user(name, "--as", name)
+
+    def kubectl(self, user: str) -> Kubectl:
+        """Return kubectl with the ordinary endpoint."""
+        return Kubectl(
+            self.cluster.assets / "kubectl",
+            self.folder / f"{user}.kubeconfig",
+            self.namespace,
+            cache=self.folder / "discovery",
+        )
+
+    def cached(self, user: str, *arguments: str) -> list[str]:
+        """Return arguments for the cache."""
+        server = f"https://127.0.0.1:{self.kas.proxy}/agents/main/cache"
+        return ["--server", server, *arguments]
+
+    def both(self, user: str, *arguments: str) -> tuple[str, str]:
+        """Return the output from the cache and from the API server."""
+        kubectl = self.kubectl(user)
+        return kubectl.ok(*self.cached(user, *arguments)), kubectl.ok(*arguments)
+
+    def refused(self, user: str, *arguments: str) -> Done:
+        """Return the end of a command that the cache refuses."""
+        done = self.kubectl(user)(*self.cached(user, *arguments))
+        assert done.code != 0, done.text
+        return done
+
+    def watch(self, user: str, *arguments: str) -> Running:
+        """Let kubectl watch the cache."""
+        return self.kubectl(user).start(*self.cached(user, *arguments))
+
+    def permit(self, user: str, *resources: str) -> None:
+        """Let a user read resources of the namespace."""
+        rule = {
+            "apiGroups": [""],
+            "resources": resources,
+            "verbs": ["get", "list", "watch"],
+        }
+        api = f"{_ROLES}/namespaces/{self.namespace}"
+        self.cluster.call(
+            "POST", f"{api}/roles", {"metadata": {"name": user}, "rules": [rule]}
+        )
+        binding = {
+            "metadata": {"name": user},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "Role",
+                "name": user,
+            },
+            "subjects": [{"kind": "User", "name": user}],
+        }
+        self.cluster.call("POST", f"{api}/rolebindings", binding)
+
+    def revoke(self, user: str) -> None:
+        """Take the rights away."""
+        api = f"{_ROLES}/namespaces/{self.namespace}"
+        self.cluster.call("DELETE", f"{api}/rolebindings/{user}")
+
+    def add(self, name: str, labels: dict[str, str] | None = None) -> None:
+        """Add a ConfigMap."""
+        found = {
+            "metadata": {"name": name, "labels": labels or {}},
+            "data": {"colour": "green", "size": "3"},
+        }
+        self.cluster.call("POST", f"{self.core}/configmaps", found)
+
+    def requests(self, resource: str, events: list[Any]) -> list[str]:
+        """Return the verbs of agentk's requests for all objects of a kind."""
+        return [
+            one["verb"]
+            for one in events
+            if (one.get("objectRef") or {}).get("resource") == resource
+            # agentk does not send this field.
+            and "userAgent" not in one
+        ]
+
+
+@pytest.fixture
+def caching(
+    tmp_path: Path, lone_kas: Kas, control_plane: ControlPlane
+) -> Iterator[CacheStand]:
+    """Everything, started."""
+    lone_kas.settings = "modules:\n  cluster_data: {}\n"
+    agentk = Agentk(lone_kas, lone_kas.add_agent("main"), control_plane.agent)
+    lone_kas.start()
+    options = tmp_path / "agentk.yaml"
+    options.write_text("modules:\n  cluster_data: {}\n")
+    agentk.start("--configuration-file", str(options))
+    stand = CacheStand(lone_kas.folder, lone_kas, agentk, control_plane)
+    control_plane.add_namespace(stand.namespace)
+    yield stand
+    control_plane.remove_namespace(stand.namespace)
+    if agentk.process is not None:
+        agentk.process.kill()
+
+
+def plain(text: str) -> str:
+    """Return a table without durations."""
+    return "\n".join(_AGE.sub("#", line).rstrip() for line in text.splitlines())
+
+
+def test_the_same_as_the_api_server(caching: CacheStand) -> None:
+    """Commands that read have the same output; all others name the other endpoint."""
+    stand = caching
+    stand.kas.add_user("boss")
+    stand.add("one", {"app": "web"})
+    stand.add("two", {"app": "api"})
+    for arguments in [
+        ("get", "configmaps"),
+        ("get", "configmaps", "-o", "wide"),
+        ("get", "configmaps", "-o", "yaml"),
+        ("get", "configmaps", "-o", "json", "-l", "app=web"),
+        ("get", "configmaps", "-l", "app!=web", "--show-labels"),
+        ("get", "configmap", "one"),
+        ("get", "configmap", "one", "-o", "yaml"),
+        ("get", "configmaps", "--field-selector", "metadata.name=two"),
+        ("describe", "configmap", "one"),
+        ("get", "namespaces", stand.namespace, "-o", "yaml"),
+        ("get", "serviceaccounts,configmaps"),
+        ("get", "clusterroles"),
+        ("get", "crds"),
+        ("get", "nodes", "-o", "wide"),
+        ("api-resources",),
+    ]:
+        eventually(partial(_are_equal, stand, arguments), 30, " ".join(arguments))
+
+    missing = stand.refused("boss", "get", "configmap", "three")
+    assert b'configmaps "three" not found' in missing.err
+    secret = stand.refused("boss", "get", "secrets")
+    assert b"never contains Secrets" in secret.err
+    for arguments in [
+        ("delete", "configmap", "one"),
+        ("label", "configmap", "one", "a=b"),
+        ("create", "configmap", "four"),
+    ]:
+        assert b"ordinary endpoint" in stand.refused("boss", *arguments).err
+    assert stand.cluster.call("GET", f"{stand.core}/configmaps/one")
+    done = stand.refused("boss", "get", "configmaps", "--as", "somebody")
+    assert b"do not impersonate" in done.err
+
+
+def _are_equal(stand: CacheStand, arguments: tuple[str, ...]) -> bool:
+    cached, direct = stand.both("boss", *arguments)
+    if plain(cached) != plain(direct):
+        print("cache:", plain(cached), "API server:", plain(direct), sep="\n")
+        return False
+    return True
+
+
+def test_one_watch_for_all_readers(caching: CacheStand) -> None:
+    """The API server has one request, and each reader sees each change."""
+    stand = caching
+    stand.kas.add_user("boss")
+    stand.add("one")
+    kubectl = stand.kubectl("boss")
+    kubectl.ok(*stand.cached("boss", "api-resources"))
+    audit = stand.cluster.audit()
+    with ExitStack() as readers:
+        watches = [
+            readers.enter_context(stand.watch("boss", "get", "configmaps", "-w"))
+            for _ in range(READERS)
+        ]
+        for one in watches:
+            while b"one" not in one.line(60):
+                pass
+        stand.add("two", {"app": "web"})
+        for one in watches:
+            assert re.match(rb"two +2 +\d+s", one.line())
+        stand.cluster.call("DELETE", f"{stand.core}/configmaps/two")
+        for one in watches:
+            assert b"two" in one.line()
+        count = metric(stand.agentk.observability, "agentk_cluster_data_watches")
+        assert count == READERS
+    assert stand.requests("configmaps", audit.events()) == ["watch"]
+    eventually(
+        lambda: metric(stand.agentk.observability, "agentk_cluster_data_watches") == 0
+    )
+
+
+def test_rights(caching: CacheStand) -> None:
+    """A user sees one namespace, and nothing once the right is revoked."""
+    stand = caching
+    stand.user("reader")
+    stand.permit("reader", "configmaps")
+    stand.add("one")
+    kubectl = stand.kubectl("reader")
+    eventually(
+        lambda: kubectl(*stand.cached("reader", "get", "configmaps")).code == 0,
+        30,
+        "the right is in effect",
+    )
+    for arguments in [
+        ("get", "configmaps", "-A"),
+        ("get", "configmaps", "-n", "default"),
+        ("get", "configmap", "one", "-n", "kube-system"),
+        ("get", "pods"),
+        ("get", "configmaps", "-A", "-w"),
+    ]:
+        assert b"forbidden" in stand.refused("reader", *arguments).err, arguments
+    with stand.watch("reader", "get", "configmaps", "-w") as watch:
+        while b"one" not in watch.line(60):
+            pass
+        stand.add("two")
+        assert b"two" in watch.line()
+        stand.revoke("reader")
+        number = iter(range(1000))
+
+        def has_ended() -> bool:
+            stand.add(f"later-{next(number)}")
+            return watch.child.poll() is not None or b"orbidden" in watch.line(2)
+
+        # At most ten seconds, and what the API server needs itself.
+        eventually(has_ended, 30, "the watch has ended")
+    assert b"forbidden" in stand.refused("reader", "get", "configmaps").err
+
+
+def test_versions(caching: CacheStand) -> None:
+    """Versions of lists and watches mean what they mean at the API server."""
+    stand = caching
+    stand.kas.add_user("boss")
+    stand.add("one")
+    way = stand.kas.way("boss")
+    path = f"/agents/main/cache{stand.core}/configmaps"
+
+    def ask(query: str, status: int = 200) -> Any:
+        answer = way.ask("GET", f"{path}?{query}")
+        assert answer.status == status, answer.body
+        return json.loads(answer.body)
+
+    listed = ask("limit=1")
+    version = listed["metadata"]["resourceVersion"]
+    assert {one["metadata"]["name"] for one in listed["items"]} >= {"one"}
+    stand.add("two")
+    (line,) = lines(way, f"{path}?watch=true&resourceVersion={version}", 1)
+    assert (line["type"], line["object"]["metadata"]["name"]) == ("ADDED", "two")
+    assert line["object"]["kind"] == "ConfigMap"
+    (expired,) = lines(way, f"{path}?watch=true&resourceVersion=1", 1)
+    assert (expired["type"], expired["object"]["reason"]) == ("ERROR", "Expired")
+    assert expired["object"]["code"] == 410
+    assert ask("continue=abc", 410)["reason"] == "Expired"
+    late = ask("resourceVersion=999999999", 504)
+    assert late["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    found = lines(way, f"{path}?{query}&allowWatchBookmarks=true", 4)
+    names = {one["object"]["metadata"].get("name") for one in found}
+    assert names >= {"one", "two"}
+    annotations = found[-1]["object"]["metadata"]["annotations"]
+    assert annotations == {"k8s.io/initial-events-end": "true"}
+
+
+def lines(way: Way, target: str, count: int) -> list[Any]:
+    """Return the first lines of a watch."""
+    with Connection(way) as connection:
+        connection.send(way.head("GET", target))
+        status = connection.head()[1]
+        assert status == 200
+        text = b""
+        while text.count(b"\n") < count:
+            text += connection.chunk()
+    return [json.loads(line) for line in text.splitlines()[:count]]
