@@ -26,6 +26,7 @@
     calls.py        calls of services of kas' modules
     gitops.py       commands ``gitops ...``
     live.py         commands that read live data: ``get``, ``problems`` and others
+    top.py          ``top``: CPU and memory of nodes and pods
     webhooks.py     commands ``webhooks ...``
     prometheus.py   command ``prometheus``: the search for a cluster's Prometheus
     completion.py   names for completion in the shell

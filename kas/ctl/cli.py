@@ -29,6 +29,7 @@ _FILES = {
     "rebalance": "fleet",
     "status": "status",
     "token": "token",
+    "top": "top",
     "user": "identities",
     "webhooks": "webhooks",
 }

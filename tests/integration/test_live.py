@@ -6,8 +6,10 @@ import json
 import secrets
 import ssl
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +245,67 @@ def test_rows_of_a_user(live: Live) -> None:
         pass
     for one in (socket, other):
         one.close()
+
+
+def _metrics_crd() -> dict[str, Any]:
+    """Return a kind with the name of the metrics API's, as metrics-server has it."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1beta1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    # Groups of Kubernetes need this annotation.
+    approval = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    return {
+        "metadata": {"name": "nodes.metrics.k8s.io", "annotations": approval},
+        "spec": {
+            "group": "metrics.k8s.io",
+            "names": {"plural": "nodes", "kind": "NodeMetrics"},
+            "scope": "Cluster",
+            "versions": [version],
+        },
+    }
+
+
+def test_top(live: Live) -> None:
+    """The metrics API of a cluster, or the name of the cluster without one."""
+    done = kasctl("top", "nodes", state=live.kas.state)
+    assert "no rows" in done.stdout
+    assert "cluster main: the cluster has no metrics API" in done.stderr
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    live.cluster.call("POST", definitions, _metrics_crd())
+    metrics = "/apis/metrics.k8s.io/v1beta1/nodes"
+    try:
+        for name, cpu in (("a", "1250m"), ("b", "2")):
+            usage = {"cpu": cpu, "memory": "512Mi"}
+            found = {
+                "apiVersion": "metrics.k8s.io/v1beta1",
+                "kind": "NodeMetrics",
+                "metadata": {"name": name},
+                "usage": usage,
+            }
+            eventually(partial(_is_created, live, metrics, found), 30)
+        lines = live.kas.ctl("top", "nodes").splitlines()
+        assert [line.split() for line in lines] == [
+            ["CLUSTER", "NAME", "CPU", "MEMORY"],
+            ["main", "b", "2000m", "512Mi"],
+            ["main", "a", "1250m", "512Mi"],
+        ]
+        rows = live.kas.ctl("top", "nodes", "-o", "csv").splitlines()
+        assert rows[0] == "cluster,name,millicores,memory"
+        assert rows[1] == "main,b,2000,536870912"
+        shown = live.kas.ctl_json("top", "nodes", "--clusters", "main", "--limit", "1")
+        assert len(shown["rows"]) == 1 and shown["cut"]
+    finally:
+        live.cluster.call("DELETE", f"{definitions}/nodes.metrics.k8s.io")
+
+
+def _is_created(live: Live, path: str, found: Any) -> bool:
+    """Create an object once the API server serves its kind."""
+    try:
+        live.cluster.call("POST", path, found)
+    except urllib.error.HTTPError as error:
+        return error.code == 409
+    return True

@@ -12,6 +12,7 @@ The agent half: one watch for each kind of objects, and rows in place of objects
     budget.py     number of bytes that the cache may use
     objects/      whole objects for readers
     publisher.py  publication of the tables to kas
+    usage.py      CPU and memory of nodes and pods
     reviews.py    access reviews for kas
     metrics.py    metrics of the cache
 """

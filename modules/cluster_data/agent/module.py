@@ -18,8 +18,9 @@ from modules.cluster_data.agent.metrics import CacheMetrics
 from modules.cluster_data.agent.objects.reads import ObjectReads
 from modules.cluster_data.agent.publisher import TablePublisher
 from modules.cluster_data.agent.reviews import Reviews
+from modules.cluster_data.agent.usage import ResourceUsage
 from modules.cluster_data.agent.view_registry import ViewRegistry
-from modules.cluster_data.wire import cluster_data_pb2, objects_pb2
+from modules.cluster_data.wire import cluster_data_pb2, objects_pb2, usage_pb2
 from modules.cluster_data.wire.view_names import KINDS, SUMMARY
 from tunnel.api import (
     ClusterView,
@@ -35,6 +36,7 @@ from tunnel.toolkit.parallel import in_parallel
 __all__ = ["ClusterDataAgent", "ClusterDataOptions"]
 
 _SERVICES = cluster_data_pb2.DESCRIPTOR.services_by_name
+_USAGE = usage_pb2.DESCRIPTOR.services_by_name["ClusterUsage"]
 _OBJECTS = objects_pb2.DESCRIPTOR.services_by_name["ClusterObjects"]
 
 #: Minimum number of seconds between two messages about the views that the cache
@@ -66,6 +68,7 @@ class ClusterDataAgent:
         self._random = SystemRandom().random
         options: ClusterDataOptions = api.configuration
         self._budget = budget_of(options.max_memory)
+        api.calls.handle(_USAGE, ResourceUsage(api))
         reads = ObjectReads(
             api.kubernetes, lambda: self._metrics.cache, api.clock, time.time
         )

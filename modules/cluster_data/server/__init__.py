@@ -9,6 +9,7 @@ The server half: receives rows, keeps them, and answers queries.
     reader.py        answers to a reader, only with rows that the reader may see
     applications.py  applications and components, grouped from workloads
     known_components.py  components that kas recognizes
+    usage.py         CPU and memory of nodes and pods of all clusters
     fleet.py         queries of operators and of GitLab
     live_queries.py  queries that stay, and the changes of their results
     channels.py      channels of ActionCable with rows

@@ -31,6 +31,7 @@ from modules.cluster_data.server.sources.peer_rows import (
     RowsForPeers,
 )
 from modules.cluster_data.server.store.row_store import Publication, RowStore
+from modules.cluster_data.server.usage import FLEET_USAGE, FleetUsage
 from modules.cluster_data.wire import cluster_data_pb2
 from tunnel.api import (
     AgentPathsStarted,
@@ -109,6 +110,7 @@ class ClusterDataServer:
         components = ComponentTable()
         api.capabilities.provide(IKnownComponents, components)
         api.calls.handle_external(FLEET, FleetQueries(self._reader, components))
+        api.calls.handle_external(FLEET_USAGE, FleetUsage(api, self._reader))
         self._channels = [
             RowsChannel(name, self._reader, self._queries, ask)
             for name, ask in CHANNELS.items()
