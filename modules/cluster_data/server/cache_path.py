@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import aclosing
 from typing import Final
 
+from twisted.internet.defer import Deferred, TimeoutError
 from zope.interface import implementer
 
 from modules.cluster_data.wire import objects_pb2 as wire
@@ -27,9 +28,11 @@ NAME: Final = "cache"
 #: Maximum bytes of a question for the rights of the caller.
 MAX_BODY: Final = 64 * 1024
 
-#: Maximum seconds of a response.  agentk ends a watch after an hour, and a client that
-#: reads a list more slowly would hold its turn.
+#: Maximum seconds of a response; agentk ends a watch after an hour.
 SECONDS: Final = 4000.0
+
+#: Seconds after which a client that reads nothing is disconnected.
+READ_SECONDS: Final = 60.0
 
 _JSON: Final = "application/json"
 
@@ -84,6 +87,7 @@ class CachePath:
             target=target,
             accept=request.fields.get("accept", ""),
             review=request.body,
+            content_type=request.fields.get("content-type", ""),
         )
         async with aclosing(client.stream("Read", asked, timeout=SECONDS)) as parts:
             try:
@@ -98,7 +102,26 @@ class CachePath:
             self.requests[head.status] += 1
             response.stream(head.status, head.content_type)
             async for part in parts:
-                await response.write(part.data)
+                await self._write(response, part.data)
+
+    async def _write(self, response: IAgentPathResponse, data: bytes) -> None:
+        """
+        Send a part of a response.
+
+        :raises CallError: the client does not read, and would hold its turn in agentk.
+        """
+
+        async def write() -> None:
+            await response.write(data)
+
+        writing = Deferred.fromCoroutine(write())
+        writing.addTimeout(READ_SECONDS, self._api.clock)
+        try:
+            await writing
+        except TimeoutError:
+            raise CallError(
+                Status.DEADLINE_EXCEEDED, "the client has not read the response"
+            ) from None
 
 
 def _why_refused(request: AgentPathRequest, target: str) -> tuple[int, str] | None:

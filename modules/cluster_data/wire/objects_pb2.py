@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'modules/cluster_data/wire/objects.proto\x12\x15txkas.cluster_data.v1\"=\n\x0bReadRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63\x63\x65pt\x18\x02 \x01(\t\x12\x0e\n\x06review\x18\x03 \x01(\x0c\"S\n\x08ReadPart\x12/\n\x04head\x18\x01 \x01(\x0b\x32\x1f.txkas.cluster_data.v1.ReadHeadH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"0\n\x08ReadHead\x12\x0e\n\x06status\x18\x01 \x01(\r\x12\x14\n\x0c\x63ontent_type\x18\x02 \x01(\t2_\n\x0e\x43lusterObjects\x12M\n\x04Read\x12\".txkas.cluster_data.v1.ReadRequest\x1a\x1f.txkas.cluster_data.v1.ReadPart0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'modules/cluster_data/wire/objects.proto\x12\x15txkas.cluster_data.v1\"S\n\x0bReadRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x0e\n\x06\x61\x63\x63\x65pt\x18\x02 \x01(\t\x12\x0e\n\x06review\x18\x03 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\"S\n\x08ReadPart\x12/\n\x04head\x18\x01 \x01(\x0b\x32\x1f.txkas.cluster_data.v1.ReadHeadH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"0\n\x08ReadHead\x12\x0e\n\x06status\x18\x01 \x01(\r\x12\x14\n\x0c\x63ontent_type\x18\x02 \x01(\t2_\n\x0e\x43lusterObjects\x12M\n\x04Read\x12\".txkas.cluster_data.v1.ReadRequest\x1a\x1f.txkas.cluster_data.v1.ReadPart0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,11 +32,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'modules.cluster_data.wire.o
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_READREQUEST']._serialized_start=66
-  _globals['_READREQUEST']._serialized_end=127
-  _globals['_READPART']._serialized_start=129
-  _globals['_READPART']._serialized_end=212
-  _globals['_READHEAD']._serialized_start=214
-  _globals['_READHEAD']._serialized_end=262
-  _globals['_CLUSTEROBJECTS']._serialized_start=264
-  _globals['_CLUSTEROBJECTS']._serialized_end=359
+  _globals['_READREQUEST']._serialized_end=149
+  _globals['_READPART']._serialized_start=151
+  _globals['_READPART']._serialized_end=234
+  _globals['_READHEAD']._serialized_start=236
+  _globals['_READHEAD']._serialized_end=284
+  _globals['_CLUSTEROBJECTS']._serialized_start=286
+  _globals['_CLUSTEROBJECTS']._serialized_end=381
 # @@protoc_insertion_point(module_scope)

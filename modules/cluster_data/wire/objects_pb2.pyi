@@ -6,14 +6,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ReadRequest(_message.Message):
-    __slots__ = ("target", "accept", "review")
+    __slots__ = ("target", "accept", "review", "content_type")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     ACCEPT_FIELD_NUMBER: _ClassVar[int]
     REVIEW_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     target: str
     accept: str
     review: bytes
-    def __init__(self, target: _Optional[str] = ..., accept: _Optional[str] = ..., review: _Optional[bytes] = ...) -> None: ...
+    content_type: str
+    def __init__(self, target: _Optional[str] = ..., accept: _Optional[str] = ..., review: _Optional[bytes] = ..., content_type: _Optional[str] = ...) -> None: ...
 
 class ReadPart(_message.Message):
     __slots__ = ("head", "data")

@@ -13,9 +13,11 @@ from twisted.internet.defer import CancelledError, Deferred
 from modules.cluster_data.agent import cache as cache_module
 from modules.cluster_data.agent.objects import reads as reads_module
 from modules.cluster_data.agent.objects.reads import RIGHT_SECONDS
+from modules.cluster_data.server.cache_path import READ_SECONDS
 from tests.modules.cluster_data.pair import LivePair, deployment
 from tests.modules.cluster_data.test_rest import ALICE, BOB, ReviewingCluster
 from tunnel.api import Access, AgentPathRequest
+from tunnel.errors import CallError
 from tunnel.testing import FakePathResponse
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -29,13 +31,31 @@ def config_map(name: str, **labels: str) -> Any:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
+class Response(FakePathResponse):
+    """A response whose client may stop reading."""
+
+    def __init__(self, is_stuck: bool) -> None:
+        super().__init__()
+        self.stuck: Deferred[None] | None = Deferred() if is_stuck else None
+
+    async def write(self, data: bytes) -> None:
+        if self.stuck is not None:
+            await self.stuck
+        await super().write(data)
+
+
 class Reader:
     """A request of a client, and its response so far."""
 
     def __init__(
-        self, stand: ReadStand, path: str, access: Access, fields: Any
+        self,
+        stand: ReadStand,
+        path: str,
+        access: Access,
+        fields: Any,
+        is_stuck: bool = False,
     ) -> None:
-        self.response = FakePathResponse()
+        self.response = Response(is_stuck)
         target, _, query = path.partition("?")
         request = AgentPathRequest(access, "GET", target, query, fields, b"")
         served = stand.pair.paths.served["cache"]
@@ -45,7 +65,9 @@ class Reader:
 
         self.ended = False
         self._reading = Deferred.fromCoroutine(answer())
-        self._reading.addErrback(lambda failure: failure.trap(CancelledError))
+        self._reading.addErrback(
+            lambda failure: failure.trap(CancelledError, CallError)
+        )
         self._reading.addCallback(self._end)
         stand.advance(1)
 
@@ -376,6 +398,65 @@ def test_limits_of_watches(reads: ReadStand, monkeypatch: pytest.MonkeyPatch) ->
     first.leave()
     reads.advance(1)
     assert reads.read(f"{MAPS}?watch=true").response.status == 200
+
+
+def test_large_objects(reads: ReadStand) -> None:
+    """Large objects arrive in parts, in lists and in watches."""
+    large = "x" * (3 * reads_module.PART)
+    watch = reads.read(f"{MAPS}?watch=true&fieldSelector=metadata.name%3Dlarge")
+    for number in range(3):
+        reads.add(config_map("large") | {"data": {"text": large, "n": str(number)}})
+    reads.advance(1)
+    events = watch.lines()
+    assert [one["object"]["data"]["n"] for one in events] == ["0", "1", "2"]
+    assert all(one["object"]["data"]["text"] == large for one in events)
+    assert reads.get(f"{MAPS}/large")["data"]["text"] == large
+    assert len(names(reads.get(MAPS))) == 3
+
+
+def test_what_agentk_forwards(reads: ReadStand) -> None:
+    """Discovery and unknown field selectors, with the rights of the caller."""
+    path = f"{MAPS}?fieldSelector=data%3Dx"
+    reads.cluster.answer("GET", path, {"kind": "ConfigMapList", "items": []})
+    reads.cluster.answer("GET", "/version", {"major": "1"})
+    assert reads.get(path)["items"] == []
+    assert reads.get("/version") == {"major": "1"}
+    assert reads.get("/api")["kind"] == "APIGroupDiscoveryList"
+    users = {one.user for one in reads.cluster.requests[-2:]}
+    assert users == {"alice"}
+    # An escaped slash does not hide a resource.
+    assert reads.get("/api/v1%2Fsecrets", 403)["reason"] == "Forbidden"
+
+
+def test_questions_about_rights(reads: ReadStand) -> None:
+    body = b'{"spec": {"resourceAttributes": {"verb": "list", "group": "", '
+    body += b'"resource": "pods", "namespace": "a"}}}'
+    path = "/cache/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    paths = reads.pair.paths
+    asking = paths.request(ALICE, path, "POST", body)
+    answer = reads.pair.run(asking)
+    assert json.loads(answer.body) == {"status": {"allowed": True}}
+    assert reads.reviews == ["alice list /pods@a"]
+    for method, content in (("POST", b""), ("GET", b"x")):
+        assert reads.pair.run(paths.request(ALICE, path, method, content)).status == 400
+
+
+def test_clients_that_read_nothing(reads: ReadStand) -> None:
+    """They hold their turns for a minute, and only their own."""
+    # More than the tunnel buffers.
+    for number in range(40):
+        large = config_map(f"large-{number:02}")
+        reads.add(large | {"data": {"text": "x" * 100_000}})
+    stuck = [
+        Reader(reads, MAPS, ALICE, {}, is_stuck=True)
+        for _ in range(reads_module.MAX_OF_USER)
+    ]
+    waiting = reads.read(MAPS)
+    assert not waiting.response.status
+    assert len(names(reads.read(MAPS, BOB).found)) == 42
+    reads.advance(READ_SECONDS)
+    assert all(one.ended for one in stuck)
+    assert len(names(reads.read(MAPS).found)) == 42
 
 
 def test_the_end_of_a_watch(reads: ReadStand) -> None:

@@ -53,11 +53,15 @@ VERSION_SECONDS: Final = 3.0
 WATCH_SECONDS: Final = 1800.0
 MAX_WATCH_SECONDS: Final = 3600.0
 
-#: Lists that are written at the same time: of one user and of all users.  Each takes
-#: the time of the processor, and little memory.
-MAX_OF_USER, MAX_AT_ONCE = 4, 8
+#: Lists that are written at the same time, of one user and of all users: a list of
+#: 50,000 objects holds some 10 MiB until the client has read it.
+MAX_OF_USER, MAX_AT_ONCE = 2, 8
 
-#: Lists of one user that wait, and the seconds that each waits.
+#: Requests that agentk forwards at the same time, of one user and of all users: a
+#: response may have 16 MiB.
+MAX_FORWARDED_OF_USER, MAX_FORWARDED = 2, 4
+
+#: Lists and forwarded requests of one user that wait, and the seconds that each waits.
 MAX_WAITING, WAIT_SECONDS = 100, 30.0
 
 #: Open watches of one user, and of all users: each takes some 20 KiB.
@@ -124,13 +128,8 @@ class ObjectReads:
         self._clock = clock
         self._now = now
         self._rights = ReviewedRights(kubernetes, clock, allowed_seconds=RIGHT_SECONDS)
-        self._turns: PeerTurns[str] = PeerTurns(
-            clock,
-            of_peer=MAX_OF_USER,
-            of_all=MAX_AT_ONCE,
-            most_waiting=MAX_WAITING,
-            seconds=WAIT_SECONDS,
-        )
+        self._turns = _turns(clock, MAX_OF_USER, MAX_AT_ONCE)
+        self._forwarding = _turns(clock, MAX_FORWARDED_OF_USER, MAX_FORWARDED)
         self.metrics = ReadMetrics()
 
     async def read(
@@ -146,8 +145,7 @@ class ObjectReads:
             raise CallError(Status.PERMISSION_DENIED, "the request has no user")
         verb, begun = "other", False
         try:
-            path, _, _ = request.target.partition("?")
-            if request.review or is_discovery(path):
+            if request.review or is_discovery(request.target):
                 parts = self._forward(request, access)
             else:
                 asked = read_request(request.target, request.accept)
@@ -161,6 +159,8 @@ class ObjectReads:
                     yield part
         except ReadRefused as error:
             refused = error
+        except TooManyTurns as error:
+            refused = ReadRefused(429, f"too many requests: {error}")
         except CallError as error:
             refused = ReadRefused(_CODES.get(error.status, 503), error.message)
         else:
@@ -179,15 +179,20 @@ class ObjectReads:
         if not only_reads(method.encode(), request.target.encode()):
             raise ReadRefused(405, "the cache changes nothing")
         client = self._kubernetes.acting_for(access)
-        try:
-            found = await client.request(
-                method, request.target, request.review, accept=request.accept or _JSON
-            )
-        except ValueError as error:
-            raise ReadRefused(400, str(error)) from None
-        yield _head(found.status, found.content_type or _JSON)
-        for start in range(0, len(found.body), PART):
-            yield wire.ReadPart(data=found.body[start : start + PART])
+        async with self._forwarding.turn(access.owner):
+            try:
+                found = await client.request(
+                    method,
+                    request.target,
+                    request.review,
+                    content_type=request.content_type or _JSON,
+                    accept=request.accept or _JSON,
+                )
+            except ValueError as error:
+                raise ReadRefused(400, str(error)) from None
+            yield _head(found.status, found.content_type or _JSON)
+            for part in _data(found.body):
+                yield part
 
     async def _answer(
         self, asked: ObjectRequest, request: wire.ReadRequest, access: Access
@@ -340,7 +345,8 @@ class ObjectReads:
             raise ReadRefused(404, f'{info.resource}{group} "{info.name}" not found')
         printer = Printer(store, asked.form, asked.include, self._now())
         yield _head(200)
-        yield _data(printer.one(store.text(kept), kept.version) + b"\n")
+        for part in _data(printer.one(store.text(kept), kept.version) + b"\n"):
+            yield part
 
     async def _list(
         self,
@@ -349,23 +355,21 @@ class ObjectReads:
         selection: Selection,
         access: Access,
     ) -> AsyncGenerator[wire.ReadPart, None]:
-        try:
-            async with self._turns.turn(access.owner):
-                printer = Printer(store, asked.form, asked.include, self._now())
-                yield _head(200)
-                part = printer.begin(store.version)
-                objects = self._selected(store, selection)
-                separator = b""
-                for found, _ in objects:
-                    part += separator + printer.item(found)
-                    separator = b","
-                    if len(part) >= PART:
-                        yield _data(part)
-                        part = b""
-                        await self._pause()
-                yield _data(part + printer.end())
-        except TooManyTurns as error:
-            raise ReadRefused(429, f"too many requests: {error}") from None
+        async with self._turns.turn(access.owner):
+            printer = Printer(store, asked.form, asked.include, self._now())
+            yield _head(200)
+            text = printer.begin(store.version)
+            separator = b""
+            for found, _ in self._selected(store, selection):
+                text += separator + printer.item(found)
+                separator = b","
+                if len(text) >= PART:
+                    for part in _data(text):
+                        yield part
+                    text = b""
+                    await self._pause()
+            for part in _data(text + printer.end()):
+                yield part
 
     def _selected(
         self, store: ObjectStore, selection: Selection
@@ -409,21 +413,24 @@ class ObjectReads:
             )
             yield _head(200)
             if watch.begins_with_objects:
-                part = b""
-                version, watch.position = store.version, store.position
-                for found, at in self._selected(store, selection):
-                    part += watch.printer.event("ADDED", found, at)
-                    if len(part) >= PART:
-                        yield _data(part)
-                        part = b""
-                        await self._pause()
-                if asked.initial_events:
-                    part += watch.printer.bookmark(version, is_end=True)
-                if part:
-                    yield _data(part)
-            async with aclosing(watch.parts(self._now)) as parts:
-                async for part in parts:
-                    yield _data(part)
+                async with self._turns.turn(access.owner):
+                    version, watch.position = store.version, store.position
+                    text = b""
+                    for found, at in self._selected(store, selection):
+                        text += watch.printer.event("ADDED", found, at)
+                        if len(text) >= PART:
+                            for part in _data(text):
+                                yield part
+                            text = b""
+                            await self._pause()
+                    if asked.initial_events:
+                        text += watch.printer.bookmark(version, is_end=True)
+                    for part in _data(text):
+                        yield part
+            async with aclosing(watch.texts(self._now)) as texts:
+                async for text in texts:
+                    for part in _data(text):
+                        yield part
         finally:
             one_less(watches, access.owner)
 
@@ -467,8 +474,8 @@ class _Watch:
             store.position if version in ("", "0") else store.position_at(version)
         )
 
-    async def parts(self, now: Callable[[], float]) -> AsyncGenerator[bytes, None]:
-        """Yield lines until the watch ends."""
+    async def texts(self, now: Callable[[], float]) -> AsyncGenerator[bytes, None]:
+        """Yield lines, some at once, until the watch ends."""
         while True:
             store = self._store
             position = self.position
@@ -493,14 +500,19 @@ class _Watch:
                 yield _error(error)
                 return
             self.printer.now = now()
-            self.position = position + len(changes)
-            part = b"".join(map(self._line, changes))
+            text = b""
+            for change in changes:
+                # The reader may be slow; what it gets next is decided then.
+                self.position = position = position + 1
+                text += self._line(change)
+                if len(text) >= PART:
+                    break
             if has_bookmark:
                 self._bookmark = store.bookmark
                 if self._asked.bookmarks:
-                    part += self.printer.bookmark(store.bookmark)
-            if part:
-                yield part
+                    text += self.printer.bookmark(store.bookmark)
+            if text:
+                yield text
 
     async def _waits(self, left: float) -> bool:
         """Wait for a change; return False if the right is to be reviewed."""
@@ -569,5 +581,17 @@ def _head(status: int, content_type: str = _JSON) -> wire.ReadPart:
     return wire.ReadPart(head=wire.ReadHead(status=status, content_type=content_type))
 
 
-def _data(data: bytes) -> wire.ReadPart:
-    return wire.ReadPart(data=data)
+def _data(data: bytes) -> Iterator[wire.ReadPart]:
+    """Yield parts of limited size: an object may have megabytes."""
+    for start in range(0, len(data), PART):
+        yield wire.ReadPart(data=data[start : start + PART])
+
+
+def _turns(clock: IReactorTime, of_user: int, of_all: int) -> PeerTurns[str]:
+    return PeerTurns(
+        clock,
+        of_peer=of_user,
+        of_all=of_all,
+        most_waiting=MAX_WAITING,
+        seconds=WAIT_SECONDS,
+    )

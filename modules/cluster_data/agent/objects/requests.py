@@ -64,9 +64,12 @@ class ObjectRequest:
         return f"{info.group}/{info.version}" if info.group else info.version
 
 
-def is_discovery(path: str) -> bool:
-    """Return whether a path describes the API server and its kinds."""
-    return any(one.fullmatch(path) for one in (_DISCOVERY, _DESCRIPTION))
+def is_discovery(target: str) -> bool:
+    """Return whether a request is for a description of the API server or its kinds."""
+    info = request_info(b"GET", target.encode("latin-1", "replace"))
+    if info.is_resource:
+        return False
+    return any(one.fullmatch(info.path) for one in (_DISCOVERY, _DESCRIPTION))
 
 
 def read_request(target: str, accept: str) -> ObjectRequest:
