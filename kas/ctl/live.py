@@ -17,7 +17,13 @@ from kas.ctl.common import Ctl, command, counted, printable
 from kas.ctl.completion import complete_agents
 from tunnel.toolkit.csv_text import csv_text
 
-__all__ = ["declare"]
+__all__ = [
+    "NO_LIVE_DATA",
+    "clusters_option",
+    "declare",
+    "namespace_option",
+    "selector_option",
+]
 
 _SERVICE = "txkas.cluster_data.v1.Fleet"
 
@@ -237,7 +243,7 @@ def _clusters(ctl: Ctl, callee: Callee, names: Sequence[str]) -> None:
     _warn_of_kas(ctl, answer)
     head = ("CLUSTER", "STATE", "SEEN", "NODES", "PODS", "DEPLOYMENTS")
     if not found:
-        ctl.result(answer, _NONE)
+        ctl.result(answer, NO_LIVE_DATA)
         return
     ctl.table(answer, head, rows)
 
@@ -314,7 +320,7 @@ def _show_groups(
     if rows or ctl.as_json:
         ctl.table(answer, head, rows)
     else:
-        ctl.result(answer, "none" if complete.get("queried") else _NONE)
+        ctl.result(answer, "none" if complete.get("queried") else NO_LIVE_DATA)
     _warn(
         ctl,
         {
@@ -336,7 +342,7 @@ def _names(clusters: str) -> list[str]:
     return [one.strip() for one in clusters.split(",") if one.strip()]
 
 
-_NONE = (
+NO_LIVE_DATA = (
     "kas has no live data: enable the module cluster_data in agentk (modules: "
     "cluster_data: {}) and in kas"
 )
@@ -404,7 +410,7 @@ def _show(ctl: Ctl, found: _Rows, shape: str, watch: bool) -> None:
     elif shape == "csv":
         ctl.result(content, _csv(rows))
     elif not rows:
-        ctl.result(content, "no rows" if content["queried"] else _NONE)
+        ctl.result(content, "no rows" if content["queried"] else NO_LIVE_DATA)
     else:
         head, lines = _table(rows, content, found.view, shape == "wide")
         ctl.table(content, head, lines)

@@ -9,7 +9,12 @@ import click
 
 from kas.ctl.calls import Callee, callee_options
 from kas.ctl.common import Ctl, command, printable
-from kas.ctl.live import clusters_option, namespace_option, selector_option
+from kas.ctl.live import (
+    NO_LIVE_DATA,
+    clusters_option,
+    namespace_option,
+    selector_option,
+)
 from tunnel.toolkit.csv_text import csv_text
 
 __all__ = ["declare"]
@@ -101,7 +106,7 @@ def _top(
         ]
         ctl.table(answer, [*places, "CPU", "MEMORY"], lines)
     else:
-        ctl.result(answer, "no rows")
+        ctl.result(answer, "no rows" if answer.get("queried") else NO_LIVE_DATA)
     for one in answer.get("missing", []):
         name = one.get("agentName") or one.get("agentId", "")
         ctl.note(f"cluster {printable(name)}: {printable(one.get('reason', ''))}")
