@@ -18,6 +18,7 @@ from tests.integration.kubectl import Done, Kubectl, Running
 from tests.integration.processes import eventually
 from tests.integration.rawhttp import Connection, Way
 from tests.integration.stack import Agentk, Kas, metric
+from tests.integration.test_gitops_drift import deployment
 
 _ROLES = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -153,6 +154,8 @@ def test_the_same_as_the_api_server(caching: CacheStand) -> None:
     stand.kas.add_user("boss")
     stand.add("one", {"app": "web"})
     stand.add("two", {"app": "api"})
+    path = f"/apis/apps/v1/namespaces/{stand.namespace}/deployments"
+    stand.cluster.call("POST", path, deployment(stand.namespace))
     for arguments in [
         ("get", "configmaps"),
         ("get", "configmaps", "-o", "wide"),
@@ -168,6 +171,13 @@ def test_the_same_as_the_api_server(caching: CacheStand) -> None:
         ("get", "clusterroles"),
         ("get", "crds"),
         ("get", "nodes", "-o", "wide"),
+        ("get", "deployments,replicasets,pods", "-o", "wide"),
+        ("get", "pods", "-o", "yaml"),
+        ("get", "events", "-A"),
+        ("get", "events.events.k8s.io"),
+        ("wait", "configmap/one", "--for=jsonpath={.data.size}=3"),
+        ("explain", "configmaps.data"),
+        ("auth", "can-i", "list", "pods"),
         ("api-resources",),
     ]:
         eventually(partial(_are_equal, stand, arguments), 30, " ".join(arguments))
