@@ -318,6 +318,20 @@ def test_readers_share_reviews(reads: ReadStand) -> None:
     assert len(reads.reviews) == 2
 
 
+def test_reviews_only_for_events(reads: ReadStand) -> None:
+    """Changes that a reader does not see cost no review."""
+    reader = reads.read(f"{MAPS}?watch=true&labelSelector=app%3Dweb")
+    for number in range(10):
+        reads.advance(RIGHT_SECONDS / 2)
+        reads.add(config_map("two", number=str(number)))
+    assert reader.events() == ["ADDED one"]
+    assert len(reads.reviews) == 1
+    reads.everything = False
+    reads.advance(RIGHT_SECONDS + 1)
+    # The watch ends anyway.
+    assert reader.ended and len(reads.reviews) == 2
+
+
 def test_versions(reads: ReadStand) -> None:
     version = reads.get(MAPS)["metadata"]["resourceVersion"]
     reads.add(config_map("three"))

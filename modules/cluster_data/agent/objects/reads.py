@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, Final, Protocol
 
 import attrs
@@ -463,6 +463,7 @@ class _Watch:
         self._check = check
         seconds = min(asked.seconds or WATCH_SECONDS, MAX_WATCH_SECONDS)
         self._end = clock.seconds() + seconds
+        self._checked_at = clock.seconds()
         self._bookmark = store.bookmark
         version = asked.version
         if asked.initial_events is None:
@@ -491,7 +492,23 @@ class _Watch:
             if left <= 0:
                 return
             has_bookmark = not changes and self._bookmark != store.bookmark
-            if not changes and not has_bookmark and await self._waits(left):
+            due = self._checked_at + IDLE_SECONDS - self._clock.seconds()
+            if not changes and not has_bookmark and due > 0:
+                await self._wait(min(left, due))
+                continue
+            text = b""
+            for change in changes:
+                # The reader may be slow; what it gets next is decided then.
+                position += 1
+                text += self._line(change, now())
+                if len(text) >= PART:
+                    break
+            if has_bookmark:
+                self._bookmark = store.bookmark
+                if self._asked.bookmarks:
+                    text += self.printer.bookmark(store.bookmark)
+            self.position = position
+            if not text and due > 0:
                 continue
             # Nothing is sent without a recent review, and an idle watch ends, too.
             try:
@@ -499,31 +516,18 @@ class _Watch:
             except ReadRefused as error:
                 yield _error(error)
                 return
-            self.printer.now = now()
-            text = b""
-            for change in changes:
-                # The reader may be slow; what it gets next is decided then.
-                self.position = position = position + 1
-                text += self._line(change)
-                if len(text) >= PART:
-                    break
-            if has_bookmark:
-                self._bookmark = store.bookmark
-                if self._asked.bookmarks:
-                    text += self.printer.bookmark(store.bookmark)
+            self._checked_at = self._clock.seconds()
             if text:
                 yield text
 
-    async def _waits(self, left: float) -> bool:
-        """Wait for a change; return False if the right is to be reviewed."""
-        try:
-            await self._store.changed().addTimeout(min(left, IDLE_SECONDS), self._clock)
-        except TimeoutError:
-            return left <= IDLE_SECONDS
-        return True
+    async def _wait(self, seconds: float) -> None:
+        """Wait for a change."""
+        with suppress(TimeoutError):
+            await self._store.changed().addTimeout(seconds, self._clock)
 
-    def _line(self, change: ObjectChange) -> bytes:
+    def _line(self, change: ObjectChange, now: float) -> bytes:
         """Return the line of a change; empty if it is not selected."""
+        self.printer.now = now
         store, selection = self._store, self._selection
         if not selection.has_key(change.key):
             return b""
