@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from modules.prometheus.agent.body_parts import BodyParts
 from modules.prometheus.agent.service_client import MAX_POOLS, DirectServiceClient
 from modules.prometheus.agent.services import ServiceTarget
 from tests.modules.prometheus.stand import MemoryStand, envelope, service
+from tunnel.http1 import UpstreamError
 from tunnel.testing import FakeService
 
 SELECTOR = {"app": "prometheus"}
@@ -69,10 +72,13 @@ def test_a_service_that_changes(stand: MemoryStand, changed: dict[str, Any]) -> 
 def test_the_number_of_pools(stand: MemoryStand) -> None:
     """The oldest connections end."""
     client = DirectServiceClient(stand.agent._api.kubernetes, stand.clock)
+    beginning: list[Deferred[Any]] = []
     for number in range(MAX_POOLS + 1):
         target = ServiceTarget("monitoring", f"s{number}", "web", 9090)
-        parts = BodyParts(stand.clock)
-        client.send(target, "/api/v1/query", "query=1", False, parts)
+        sent = partial(client.send, target, "/api/v1/query", "query=1", False)
+        beginning.append(Deferred.fromCoroutine(BodyParts(stand.clock).begin(sent)))
     assert len(client._pools) == MAX_POOLS
     client.close()
     assert not client._pools
+    for one in beginning:
+        one.addErrback(lambda failure: failure.trap(UpstreamError))
