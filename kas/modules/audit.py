@@ -24,6 +24,10 @@ class ModuleAudit:
         """Level of events that the operator has configured."""
         return self._log.level
 
+    def new_id(self) -> str:
+        """Return a new id for an event."""
+        return self._log.new_id()
+
     def record(self, event: AuditEvent) -> None:
         """Write one event to the audit log."""
         self._log.record(self._name, event)

@@ -30,6 +30,7 @@ from tunnel.program.parts import Part
 from tunnel.program.runtime import Runtime
 from tunnel.toolkit.texts import clean
 from tunnel.toolkit.token_bucket import TokenBucket
+from tunnel.toolkit.uuid7 import Uuid7
 
 __all__ = ["MAX_TEXT", "AuditLog", "file_problems"]
 
@@ -67,6 +68,8 @@ class AuditLog(Collector, Part):
     ) -> None:
         self._runtime = runtime
         self._seconds: Callable[[], float] = runtime.reactor.seconds
+        #: Returns a new id for an event.
+        self.new_id: Callable[[], str] = Uuid7(runtime.now)
         self._recorded = 0
         self._started = False
         now = self._seconds()
@@ -109,7 +112,11 @@ class AuditLog(Collector, Part):
             self._leave_out()
             return
         self._recorded += 1
-        line: dict[str, Any] = {"module": module, "action": event.action}
+        line: dict[str, Any] = {
+            "id": event.id or self.new_id(),
+            "module": module,
+            "action": event.action,
+        }
         access = event.access
         if access is not None:
             line["credential"] = access.credential_id

@@ -23,6 +23,7 @@ __all__ = [
     "MAX_LINES",
     "METHOD",
     "PACKED_METHOD",
+    "audit_field",
     "error_block",
     "fitted",
     "packed_block",
@@ -58,6 +59,14 @@ _PHRASES: Final = {
     502: b"Bad Gateway",
     503: b"Service Unavailable",
 }
+
+
+def audit_field(event_id: str) -> bytes:
+    """
+    Return the header line that makes an API server use *event_id* in its own audit log,
+    preceded by CR LF.
+    """
+    return b"\r\nAudit-ID: " + event_id.encode("ascii")
 
 
 def fitted(block: bytes) -> tuple[str, bytes] | None:

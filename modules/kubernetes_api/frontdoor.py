@@ -105,6 +105,9 @@ def request_parser(max_count: int, cross_origin: bool = False) -> RequestParser:
             b"impersonate-*",
             # API servers trust these fields if they come with some client certificates.
             b"x-remote-*",
+            # Otherwise clients could choose the id that kas' audit log shares with the
+            # API server's.
+            b"audit-id",
             b"via",
             # Some servers behind an API server use these fields in place of the method.
             b"x-http-method*",
@@ -113,6 +116,7 @@ def request_parser(max_count: int, cross_origin: bool = False) -> RequestParser:
         ],
         protected=[
             b"impersonate-*",
+            b"audit-id",
             b"gitlab-agent-id",
             b"x-csrf-token",
             b"sec-websocket-*",

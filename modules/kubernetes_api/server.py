@@ -25,6 +25,7 @@ from modules.kubernetes_api.fields import (
     MAX_HEAD,
     MAX_LINES,
     METHOD,
+    audit_field,
     fitted,
     passed_by,
 )
@@ -92,6 +93,7 @@ from tunnel.http1 import (
     ClientGone,
     Exchange,
     HeadError,
+    HeadNote,
     HttpServerFactory,
     RequestHead,
     RequestReceiver,
@@ -118,6 +120,9 @@ __all__ = ["KubernetesApiServer"]
 CLIENT_LEFT: Final = "client left"
 KAS_STOPPED: Final = "kas stopped"
 NO_ANSWER: Final = "no answer"
+
+#: Id of the event of one watch in an aggregated connection.
+_EVENT_ID: Final[HeadNote[str]] = HeadNote()
 
 #: Usage counter for a request whose credential does not define its own counter.
 _USED: Final = Usage(counters=("k8s_api_proxy_request",))
@@ -452,6 +457,10 @@ class KubernetesApiServer:
     ) -> IStream:
         """See `WatchHost`."""
         fields = self._outgoing.of(head, access)
+        if self.audits:
+            event_id = self.api.audit.new_id()
+            _EVENT_ID.write(head, event_id)
+            fields += audit_field(event_id)
         found = fitted(encode_request(b"GET", head.target, fields))
         if found is None:
             raise Refused(431, f"kas -> agent: {access.who} has too many groups")
@@ -610,6 +619,9 @@ class KubernetesApiServer:
             return
         if request.exchange.head.method not in READS:
             fields += credential_field(access.credential_id)
+        if self.audits:
+            request.event_id = self.api.audit.new_id()
+            fields += audit_field(request.event_id)
         if self._tracer is not None:
             fields = request.trace(self._tracer, access, fields)
         if self._count is not None:
@@ -675,6 +687,7 @@ class KubernetesApiServer:
         unanswered: bool = False,
         head: RequestHead | None = None,
         reads: bool = False,
+        event_id: str = "",
     ) -> None:
         """
         Record the end of a request in the audit log, once.
@@ -684,9 +697,12 @@ class KubernetesApiServer:
             server arrived: it may have been executed.
         :param head: the head of the request, if it differs from the exchange's.
         :param reads: whether the request changes nothing, whatever its method is.
+        :param event_id: the id that the API server got with the request, if any.
         """
         if not self.audits:
             return
+        if head is not None:
+            event_id = _EVENT_ID.read(head) or ""
         head = head or exchange.head
         if (
             self.api.audit.level is AuditLevel.CHANGES
@@ -710,7 +726,12 @@ class KubernetesApiServer:
         }
         said = {name: value for name, value in details.items() if value}
         event = AuditEvent(
-            "kubernetes.request", access, str(outcome), said, stranger=access is None
+            "kubernetes.request",
+            access,
+            str(outcome),
+            said,
+            stranger=access is None,
+            id=event_id,
         )
         self.api.audit.record(event)
 
@@ -759,6 +780,7 @@ class ProxiedRequest:
         "_watch",
         "access",
         "checking",
+        "event_id",
         "exchange",
         "held",
         "module",
@@ -784,6 +806,8 @@ class ProxiedRequest:
         #: from the cluster; None for other requests.
         self.wants: SealedCredential | None = None
         self.access: Access | None = None
+        #: Id of the audit event; empty until the request is forwarded.
+        self.event_id = ""
         #: Check of the credential that is in progress.
         self.checking: Deferred[Access] | None = None
         #: Whether the request waits for its turn, so that kas does not read its body.
@@ -981,7 +1005,12 @@ class ProxiedRequest:
         if not self._audited:
             self._audited = True
             self.module.audit_answer(
-                self.exchange, self.target, self.access, outcome, unanswered
+                self.exchange,
+                self.target,
+                self.access,
+                outcome,
+                unanswered,
+                event_id=self.event_id,
             )
 
     def _end(self, broken: bool = False, outcome: int | str = NO_ANSWER) -> None:

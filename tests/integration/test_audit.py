@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,60 @@ def test_who_changed_what(
     )
     assert (ours["credential"], ours["agent"]) == ("user:alice", "main")
     assert token not in line
+
+
+#: An id that clients send to hide among the requests of others.
+FORGED = "0198c0de-0000-7000-8000-000000000000"
+
+UPGRADES = {
+    "spdy": ("POST", "Upgrade: SPDY/3.1"),
+    "websocket": (
+        "GET",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+        "Sec-WebSocket-Protocol: v5.channel.k8s.io",
+    ),
+}
+
+
+def test_both_logs_have_the_same_ids(
+    audited: AuditedKas, control_plane: ControlPlane, namespace: str
+) -> None:
+    """Each event of kas has one of the API server, and no client chooses its id."""
+    kas = audited
+    said = kas.ctl("user", "add", "alice", "--agent", "main", "--as-agent")
+    token = next(word for word in said.split() if len(word) > 40)
+    way = Way("proxied", kas.proxy, kas.authority, f"user:1:{token}")
+    kas.knows(way)
+    audit = control_plane.audit()
+    forged = f"Audit-ID: {FORGED}"
+    for name in ("a", "b"):
+        way.ask("DELETE", f"{config_maps(namespace)}/{name}", forged)
+    for method, *lines in UPGRADES.values():
+        pod = f"/api/v1/namespaces/{namespace}/pods/none/exec?command=sh&stdout=true"
+        way.ask(method, pod, "Connection: Upgrade", *lines, forged)
+
+    def written() -> list[dict[str, Any]] | None:
+        lines = (kas.folder / "audit.jsonl").read_text().splitlines()
+        events = [json.loads(one) for one in lines]
+        found = [one for one in events if one.get("namespace") == namespace]
+        return found if len(found) >= 4 else None
+
+    ours = eventually(written, what="the events of kas")
+    done = ("ResponseComplete",)
+    theirs = {
+        one["auditID"]: one
+        for one in audit.wait_for(f"/{namespace}/", 4)
+        if one["stage"] in done
+    }
+    assert FORGED not in theirs
+    assert [one["verb"] for one in ours] == ["delete", "delete", "create", "get"]
+    assert {one["id"] for one in ours} == theirs.keys()
+    for one in ours:
+        other = theirs[one["id"]]
+        assert one["verb"] == other["verb"]
+        assert one["name"] == other["objectRef"]["name"]
 
 
 @pytest.mark.parametrize("workers", ["", "workers: 2\n"], ids=["alone", "workers"])

@@ -37,6 +37,8 @@ class AuditEvent:
     :ivar access: the credential and its agent; None if kas accepted no credential.
     :ivar outcome: a status code, or a word.
     :ivar details: further fields for programs; never a secret.
+    :ivar id: the id of the event, from `IAudit.new_id`, if a cluster's own audit log
+        has it, too; if it is empty, kas creates an id.
     :ivar stranger: whether kas refused a client because of its credential.  Anyone can
         cause such events, so the audit log limits their number and size.
     """
@@ -46,12 +48,21 @@ class AuditEvent:
     outcome: str = ""
     details: Mapping[str, str | int | bool] = attrs.field(factory=dict)
     stranger: bool = False
+    id: str = ""
 
 
 class IAudit(Interface):
     """The audit log: `IServerModuleApi.audit`."""
 
     level: AuditLevel = Attribute("The operator's choice of events.")
+
+    def new_id() -> str:
+        """
+        Return a new id for an event, a UUID of version 7.
+
+        The id is safe to send to others: it contains nothing but the time and random
+        bits.
+        """
 
     def record(event: AuditEvent) -> None:
         """Write one event to the audit log, without waiting."""

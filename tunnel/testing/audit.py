@@ -17,6 +17,11 @@ class FakeAudit:
         self.level = AuditLevel.ALL
         #: Events that the module recorded.
         self.events: list[AuditEvent] = []
+        self._ids = 0
+
+    def new_id(self) -> str:
+        self._ids += 1
+        return f"00000000-0000-7000-8000-{self._ids:012x}"
 
     def record(self, event: AuditEvent) -> None:
         self.events.append(event)

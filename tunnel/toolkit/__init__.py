@@ -19,6 +19,7 @@ Helpers for both programs and for modules; they are part of the stable API.
     for_each.py     call a function for each item; log exceptions and continue
     texts.py        makes texts from a peer safe
     packing.py      compression, and decompression with a limit
+    uuid7.py        ids that sort by time
     traces.py       ids of traces, created and parsed (W3C traceparent)
     log_budget.py   a limit for log lines that any stranger can cause
     failure_log.py  a line for each error that a client sees, with the id of its trace
