@@ -23,7 +23,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from kas.config.schema import Audit
-from tunnel.api import AuditEvent, AuditLevel
+from tunnel.api import AuditEvent, AuditLevel, AuditStage
 from tunnel.errors import ConfigurationError
 from tunnel.program.log_writer import FileSink, LogWriter
 from tunnel.program.parts import Part
@@ -32,7 +32,7 @@ from tunnel.toolkit.texts import clean
 from tunnel.toolkit.token_bucket import TokenBucket
 from tunnel.toolkit.uuid7 import Uuid7
 
-__all__ = ["MAX_TEXT", "AuditLog", "file_problems"]
+__all__ = ["MAX_LINE", "MAX_TEXT", "AuditLog", "file_problems"]
 
 #: Maximum characters of one text: a path may be 64 KiB long, and whole paths would fill
 #: the disk.
@@ -41,6 +41,19 @@ MAX_TEXT = 2048
 #: Maximum characters of one text in an event of a client without an accepted
 #: credential.
 MAX_STRANGER_TEXT = 256
+
+#: Maximum bytes of one line: some receivers of logs split longer lines, and an event
+#: with the longest permitted texts would have more.
+MAX_LINE = 15 * 1024
+
+#: Version of the format of events.
+VERSION = 1
+
+#: Fields that the log itself sets.
+RESERVED = frozenset(("v", "seq", "prev", "torn", "stage", "id", "time", "kas", "cut"))
+
+#: Encoder without spaces, created once, because `json.dumps` would create one per line.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 #: Maximum number of events of all clients without an accepted credential together, as a
 #: burst and per second: a burst of attempts with a mistyped token is recorded as a
@@ -70,6 +83,7 @@ class AuditLog(Collector, Part):
         self._seconds: Callable[[], float] = runtime.reactor.seconds
         #: Returns a new id for an event.
         self.new_id: Callable[[], str] = Uuid7(runtime.now)
+        self._kas = runtime.instance_id.hex()
         self._recorded = 0
         self._started = False
         now = self._seconds()
@@ -112,11 +126,7 @@ class AuditLog(Collector, Part):
             self._leave_out()
             return
         self._recorded += 1
-        line: dict[str, Any] = {
-            "id": event.id or self.new_id(),
-            "module": module,
-            "action": event.action,
-        }
+        line: dict[str, Any] = {"module": module, "action": event.action}
         access = event.access
         if access is not None:
             line["credential"] = access.credential_id
@@ -126,9 +136,10 @@ class AuditLog(Collector, Part):
                 line["as"] = access.impersonation.username
         line["outcome"] = event.outcome
         for name, value in event.details.items():
-            line.setdefault(name, value)
+            if name not in RESERVED:
+                line.setdefault(name, value)
         longest = MAX_STRANGER_TEXT if event.stranger else MAX_TEXT
-        self._writer.write(self._line(line, longest))
+        self._writer.write(self._line(event.stage, event.id, line, longest))
 
     def _leave_out(self) -> None:
         self._left_out += 1
@@ -139,20 +150,53 @@ class AuditLog(Collector, Part):
     def _note_left_out(self) -> None:
         count, self._unsaid = self._unsaid, 0
         if count and self._writer is not None:
-            fields = {"action": "audit.left_out", "outcome": "", "count": count}
-            self._writer.write(self._line(fields))
+            self._writer.write(self._note("audit.left_out", count))
 
-    def _line(self, fields: dict[str, Any], longest: int = MAX_TEXT) -> str:
-        time = datetime.fromtimestamp(self._runtime.now(), UTC).isoformat()
-        line: dict[str, Any] = {"time": time, "kas": self._runtime.instance_id.hex()}
-        for name, value in fields.items():
-            line.setdefault(
-                name, clean(value, longest) if isinstance(value, str) else value
-            )
-        return json.dumps(line, ensure_ascii=False) + "\n"
+    def _line(
+        self,
+        stage: AuditStage,
+        event_id: str,
+        fields: dict[str, Any],
+        longest: int = MAX_TEXT,
+    ) -> str:
+        """
+        Return the line of one event, which has at most `MAX_LINE` bytes.
+
+        :param longest: maximum characters of one text.
+        """
+        now = datetime.fromtimestamp(self._runtime.now(), UTC)
+        head = {
+            "v": VERSION,
+            "stage": stage.value,
+            "id": event_id or self.new_id(),
+            "time": now.isoformat(timespec="microseconds"),
+            "kas": self._kas,
+        }
+        while True:
+            line, cut = head.copy(), False
+            for name, value in fields.items():
+                if isinstance(value, str):
+                    cut = cut or len(value) > longest
+                    line[name] = clean(value, longest)
+                else:
+                    line[name] = value
+            if cut:
+                line["cut"] = True
+            text = _encode(line) + "\n"
+            # A character has at most four bytes.
+            if (
+                len(text) * 4 <= MAX_LINE
+                or len(text.encode("utf-8", "replace")) <= MAX_LINE
+            ):
+                return text
+            longest //= 2
+
+    def _note(self, action: str, count: int) -> str:
+        fields = {"action": action, "outcome": "", "count": count}
+        return self._line(AuditStage.CHANGED, "", fields)
 
     def _dropped_line(self, count: int) -> str:
-        return self._line({"action": "audit.dropped", "outcome": "", "count": count})
+        return self._note("audit.dropped", count)
 
     def collect(self) -> Iterator[Metric]:
         for name, text, value in (

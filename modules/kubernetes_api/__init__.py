@@ -6,7 +6,8 @@ The Kubernetes API of a cluster behind its agent, for kubectl and similar client
     config.py          the sections of kas and of agentk
     server.py          the server half: admits requests (shares, read-only), connects
                        each with the stream to its agent, ends the requests of a
-                       revoked credential; audit
+                       revoked credential
+    audits.py          events of the audit log about requests
     frontdoor.py       reads agent, credential and target from the head, refuses or
                        replaces the client's Impersonate-*, and writes the forwarded
                        fields

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import secrets
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from twisted.python.failure import Failure
 from zope.interface import classImplements, directlyProvides
 
 from modules.kubernetes_api.agent_paths import AgentPaths, PathRequest, ServedPath
+from modules.kubernetes_api.audits import RequestAudit, RequestAudits
 from modules.kubernetes_api.browsers import ISOLATED, CrossOrigin, not_passed
 from modules.kubernetes_api.config import KubernetesApiConfiguration, websocket_secret
 from modules.kubernetes_api.fields import (
@@ -25,7 +25,6 @@ from modules.kubernetes_api.fields import (
     MAX_HEAD,
     MAX_LINES,
     METHOD,
-    audit_field,
     fitted,
     passed_by,
 )
@@ -62,8 +61,6 @@ from tunnel.api import (
     SESSION_COOKIE,
     Access,
     AgentPathsStarted,
-    AuditEvent,
-    AuditLevel,
     CredentialRevoked,
     Draining,
     HasPeer,
@@ -106,8 +103,6 @@ from tunnel.http1 import (
 from tunnel.kubernetes import (
     Lasts,
     lasts,
-    only_reads,
-    request_info,
     why_refused,
 )
 from tunnel.toolkit.failure_log import FailureLog
@@ -121,8 +116,12 @@ CLIENT_LEFT: Final = "client left"
 KAS_STOPPED: Final = "kas stopped"
 NO_ANSWER: Final = "no answer"
 
-#: Id of the event of one watch in an aggregated connection.
-_EVENT_ID: Final[HeadNote[str]] = HeadNote()
+#: Reasons, in the audit log, for the end of requests that may last.
+FINISHED: Final = "finished"
+INTERRUPTED: Final = "kas ended the watch, so that the client connects again"
+
+#: Events of one watch in an aggregated connection.
+_AUDIT: Final[HeadNote[RequestAudit]] = HeadNote()
 
 #: Usage counter for a request whose credential does not define its own counter.
 _USED: Final = Usage(counters=("k8s_api_proxy_request",))
@@ -141,9 +140,6 @@ _FIELDS: Final = {
     429: b"\r\nRetry-After: 1",
     503: b"\r\nRetry-After: 5",
 }
-
-#: Truncated, because a client may send 64 KiB.
-_USER_AGENT: Final = re.compile(rb"\r\nUser-Agent:([^\r\n]{0,256})", re.IGNORECASE)
 
 _MAX_INFORMATIONAL: Final = UpstreamLimits().max_informational
 
@@ -240,7 +236,7 @@ class KubernetesApiServer:
         self._outgoing = OutgoingFields(self.pseudonym)
         self._count = api.users.count_usage
         self._tracer = api.tracer
-        self.audits = api.audit.level is not AuditLevel.NONE
+        self.audits = RequestAudits(api.audit, api.clock, self._client_address)
         #: Responses with events, which end when kas drains.
         self.watches: set[Ending] = set()
         self.watch_turns = WatchTurns(self.clock)
@@ -397,9 +393,13 @@ class KubernetesApiServer:
         """See `PathHost`."""
         if isinstance(outcome, int):
             self.metrics.answered(outcome)
-        self.audit_answer(
-            request.exchange, request.target, request.access, outcome, reads=True
-        )
+        audit = self.audits.of(request.exchange, request.target, reads=True)
+        if audit is None:
+            return
+        if isinstance(outcome, int):
+            audit.answer(request.access, outcome)
+        else:
+            audit.end(request.access, outcome)
 
     def path_refused(self, request: PathRequest, status: int, message: str) -> str:
         """See `PathHost`."""
@@ -453,14 +453,17 @@ class KubernetesApiServer:
         self.shares.leave(watch, access)
 
     def open_watch(
-        self, head: RequestHead, access: Access, receiver: IPathReceiver
+        self,
+        exchange: Exchange,
+        head: RequestHead,
+        access: Access,
+        receiver: IPathReceiver,
     ) -> IStream:
         """See `WatchHost`."""
         fields = self._outgoing.of(head, access)
-        if self.audits:
-            event_id = self.api.audit.new_id()
-            _EVENT_ID.write(head, event_id)
-            fields += audit_field(event_id)
+        audit = self._audit_watch(exchange, head)
+        if audit is not None:
+            fields += audit.forward(access)
         found = fitted(encode_request(b"GET", head.target, fields))
         if found is None:
             raise Refused(431, f"kas -> agent: {access.who} has too many groups")
@@ -488,7 +491,8 @@ class KubernetesApiServer:
     ) -> None:
         """See `WatchHost`."""
         self.metrics.answered(status)
-        self.audit_answer(exchange, head.target, access, status, head=head)
+        if (audit := self._audit_watch(exchange, head)) is not None:
+            audit.answer(access, status)
 
     def watch_failed(
         self, exchange: Exchange, head: RequestHead, access: Access, reason: Exception
@@ -498,16 +502,45 @@ class KubernetesApiServer:
         if isinstance(reason, TooMany):
             status = 429
         self.metrics.answered(status)
-        self.audit_answer(
-            exchange, head.target, access, status, _may_have_run(reason), head
-        )
+        if (audit := self._audit_watch(exchange, head)) is not None:
+            audit.answer(access, status, _may_have_run(reason))
+            audit.end(access, status, str(reason))
 
     def watch_cancelled(
         self, exchange: Exchange, head: RequestHead, access: Access
     ) -> None:
         """See `WatchHost`."""
         outcome = self.left(ClientGone("the client ended the watch"))
-        self.audit_answer(exchange, head.target, access, outcome, True, head)
+        if (audit := self._audit_watch(exchange, head)) is not None:
+            audit.end(access, outcome, unanswered=True)
+
+    def watch_ended(
+        self,
+        exchange: Exchange,
+        head: RequestHead,
+        access: Access,
+        reason: str,
+        size: int,
+    ) -> None:
+        """See `WatchHost`."""
+        if (audit := self._audit_watch(exchange, head)) is not None:
+            audit.end(
+                access,
+                NO_ANSWER,
+                reason or str(self.left(ClientGone("the client ended the watch"))),
+                amounts=(0, size),
+            )
+
+    def _audit_watch(
+        self, exchange: Exchange, head: RequestHead
+    ) -> RequestAudit | None:
+        """Return the events of one watch in an aggregated connection."""
+        audit = _AUDIT.read(head)
+        if audit is None:
+            audit = self.audits.of(exchange, head.target, head)
+            if audit is not None:
+                _AUDIT.write(head, audit)
+        return audit
 
     def left(self, reason: Exception) -> int | str:
         """
@@ -530,14 +563,14 @@ class KubernetesApiServer:
         """See `WatchHost`."""
         self.metrics.answered(status)
         self.metrics.failed("client -> kas")
-        self.audit_answer(exchange, exchange.head.target, access, status)
+        self._audit_answer(exchange, exchange.head.target, access, status)
         self.refuse(exchange, status, message, _FIELDS.get(status, b""), access)
 
     def watches_begin(self, connection: WatchConnection) -> None:
         """See `WatchHost`."""
         self.metrics.answered(101)
         self.metrics.upgrades["switched"] += 1
-        self.audit_answer(connection.exchange, PATH, connection.access, 101)
+        self._audit_answer(connection.exchange, PATH, connection.access, 101)
         if connection.access is not None:
             connection.exchange.limit_turns(connection.access.owner)
         self.watches.add(connection)
@@ -619,9 +652,8 @@ class KubernetesApiServer:
             return
         if request.exchange.head.method not in READS:
             fields += credential_field(access.credential_id)
-        if self.audits:
-            request.event_id = self.api.audit.new_id()
-            fields += audit_field(request.event_id)
+        if request.audit is not None:
+            fields += request.audit.forward(access)
         if self._tracer is not None:
             fields = request.trace(self._tracer, access, fields)
         if self._count is not None:
@@ -663,7 +695,7 @@ class KubernetesApiServer:
     ) -> None:
         self.metrics.answered(refused.status)
         self.metrics.failed("client -> kas")
-        self.audit_answer(exchange, exchange.head.target, None, refused.status)
+        self._audit_answer(exchange, exchange.head.target, None, refused.status)
         if empty:
             exchange.respond(refused.status, b"", b"")
         else:
@@ -678,62 +710,12 @@ class KubernetesApiServer:
         _, fields, body = status_answer(status, text, b"", b"")
         return fields, body
 
-    def audit_answer(
-        self,
-        exchange: Exchange,
-        target: bytes,
-        access: Access | None,
-        outcome: int | str,
-        unanswered: bool = False,
-        head: RequestHead | None = None,
-        reads: bool = False,
-        event_id: str = "",
+    def _audit_answer(
+        self, exchange: Exchange, target: bytes, access: Access | None, status: int
     ) -> None:
-        """
-        Record the end of a request in the audit log, once.
-
-        :param outcome: the status of the response, or why there is none.
-        :param unanswered: whether the request was forwarded, but no response of the API
-            server arrived: it may have been executed.
-        :param head: the head of the request, if it differs from the exchange's.
-        :param reads: whether the request changes nothing, whatever its method is.
-        :param event_id: the id that the API server got with the request, if any.
-        """
-        if not self.audits:
-            return
-        if head is not None:
-            event_id = _EVENT_ID.read(head) or ""
-        head = head or exchange.head
-        if (
-            self.api.audit.level is AuditLevel.CHANGES
-            and outcome not in (401, 403)
-            and (reads or only_reads(head.method, target, bool(head.upgrade)))
-        ):
-            return
-        info = request_info(head.method, target)
-        details: dict[str, str | bool] = {
-            "unanswered": unanswered,
-            "verb": info.verb,
-            "path": info.path,
-            "group": info.group,
-            "version": info.version,
-            "resource": info.resource,
-            "subresource": info.subresource,
-            "namespace": info.namespace,
-            "name": info.name,
-            "client": self._client_address(exchange),
-            "user_agent": _user_agent(exchange.head),
-        }
-        said = {name: value for name, value in details.items() if value}
-        event = AuditEvent(
-            "kubernetes.request",
-            access,
-            str(outcome),
-            said,
-            stranger=access is None,
-            id=event_id,
-        )
-        self.api.audit.record(event)
+        """Record a response of kas itself in the audit log."""
+        if (audit := self.audits.of(exchange, target)) is not None:
+            audit.answer(access, status)
 
     def _client_address(self, exchange: Exchange) -> str:
         """Return the address of the client, even behind trusted proxies."""
@@ -763,8 +745,9 @@ class ProxiedRequest:
     """
 
     __slots__ = (
-        "_audited",
         "_boundary",
+        "_bytes_in",
+        "_bytes_out",
         "_ending",
         "_fields",
         "_forwarded",
@@ -779,8 +762,8 @@ class ProxiedRequest:
         "_trailers",
         "_watch",
         "access",
+        "audit",
         "checking",
-        "event_id",
         "exchange",
         "held",
         "module",
@@ -806,8 +789,8 @@ class ProxiedRequest:
         #: from the cluster; None for other requests.
         self.wants: SealedCredential | None = None
         self.access: Access | None = None
-        #: Id of the audit event; empty until the request is forwarded.
-        self.event_id = ""
+        #: The events of the audit log about the request.
+        self.audit = module.audits.of(exchange, target)
         #: Check of the credential that is in progress.
         self.checking: Deferred[Access] | None = None
         #: Whether the request waits for its turn, so that kas does not read its body.
@@ -817,8 +800,7 @@ class ProxiedRequest:
         self._informational = 0
         self._trailers = b""
         self._over = False
-        # Whether the end of the request is in the audit log.
-        self._audited = False
+        self._bytes_in = self._bytes_out = 0
         # Whether the request was sent to the agent, which may have received it.
         self._forwarded = False
         # Whether the head was compressed to fit into a frame.
@@ -963,7 +945,7 @@ class ProxiedRequest:
             self.module.take_turn(self, access)
             return
         self.module.metrics.answered(201)
-        self._audit(201)
+        self._record_answer(201)
         self._end()
         lines = b"\r\nContent-Type: application/json"
         self.exchange.respond(201, lines + self._fields, answer)
@@ -974,7 +956,7 @@ class ProxiedRequest:
         token = self.module.tokens.seal(credential, path)
         lines = b"\r\nContent-Type: application/json\r\nCache-Control: no-store"
         self.module.metrics.answered(200)
-        self._audit(200)
+        self._record_answer(200)
         self._end()
         body = json.dumps({"token": token}).encode()
         self.exchange.respond(200, lines + self._fields, body)
@@ -984,43 +966,49 @@ class ProxiedRequest:
         if self._over:
             return
         if self.exchange.head_sent:
-            self._end(broken=True)
+            self._end(broken=True, reason=message)
             self.exchange.abort()
         else:
             hop = message.partition(":")[0]
             self.module.metrics.failed(hop)
             self.module.metrics.answered(status)
-            self._audit(status, self._forwarded)
+            self._record_answer(status, self._forwarded)
             if self.exchange.head.upgrade:
                 self.module.metrics.upgrades["failed"] += 1
             if self._span is not None:
                 self._span.set(STATUS_CODE, status)
                 self._span.end(message if status >= 500 else "")
-            self._end()
+            self._end(reason=message)
             fields += self._fields
             self.module.refuse(self.exchange, status, message, fields, self.access)
 
-    def _audit(self, outcome: int | str, unanswered: bool = False) -> None:
-        """Record the end of the request, unless its response was recorded before."""
-        if not self._audited:
-            self._audited = True
-            self.module.audit_answer(
-                self.exchange,
-                self.target,
-                self.access,
-                outcome,
-                unanswered,
-                event_id=self.event_id,
-            )
+    def _record_answer(self, status: int, unanswered: bool = False) -> None:
+        if self.audit is not None:
+            self.audit.answer(self.access, status, unanswered)
 
-    def _end(self, broken: bool = False, outcome: int | str = NO_ANSWER) -> None:
-        """Count the request as ended, and drop its stream if it is still open."""
+    def _end(
+        self,
+        broken: bool = False,
+        outcome: int | str = NO_ANSWER,
+        reason: str = "",
+    ) -> None:
+        """
+        Count the request as ended, and drop its stream if it is still open.
+
+        :param outcome: why there is no response, if there is none.
+        :param reason: why the request ended, if *outcome* does not say it.
+        """
         if self._over:
             return
         self._over = True
-        if self.access is not None and self.module.audits:
-            # Record a request of a user that has not received a response.
-            self._audit(outcome, self._forwarded)
+        if self.access is not None and self.audit is not None:
+            self.audit.end(
+                self.access,
+                outcome,
+                reason or str(outcome),
+                self._forwarded,
+                (self._bytes_in, self._bytes_out),
+            )
         if self._heartbeats is not None:
             self._heartbeats.stop()
         if self._span is not None:
@@ -1046,6 +1034,7 @@ class ProxiedRequest:
                 self.fail(413, "client -> kas: the review is too large")
         elif self._stream is not None:
             self.module.metrics.bytes_received += len(data)
+            self._bytes_in += len(data)
             if self._heartbeats is not None:
                 self._heartbeats.from_client(data)
             else:
@@ -1147,8 +1136,7 @@ class ProxiedRequest:
         module.metrics.head_passed(status, module.clock.seconds() - self.started_at)
         if self._span is not None:
             self._span.set(STATUS_CODE, status)
-        if module.audits:
-            self._audit(status, unanswered)
+        self._record_answer(status, unanswered)
 
     def _trailers_received(self, block: bytes) -> None:
         if self._trailers or self.exchange.upgraded:
@@ -1167,6 +1155,7 @@ class ProxiedRequest:
             self.fail(502, f"{_BROKEN_HOP}: a body without a head")
             return
         self.module.metrics.bytes_sent += len(data)
+        self._bytes_out += len(data)
         if self._heartbeats is not None:
             self._heartbeats.from_server(data)
         else:
@@ -1178,7 +1167,7 @@ class ProxiedRequest:
                 return
         if self.exchange.finished:
             # The body was longer than the head announced: the client was disconnected.
-            self._end(broken=True)
+            self._end(broken=True, reason="the response was longer than announced")
 
     def fin_received(self) -> None:
         """See `tunnel.api.IStreamReceiver`."""
@@ -1198,7 +1187,7 @@ class ProxiedRequest:
             if exchange.complete and not exchange.head.upgrade:
                 # Both halves of the stream are finished, so it closes by itself.
                 self._stream = None
-            self._end()
+            self._end(reason=FINISHED)
             exchange.finish(self._trailers)
 
     def stream_closed(self, reason: Exception | None) -> None:
@@ -1207,7 +1196,7 @@ class ProxiedRequest:
         if self._over:
             return
         if reason is None:
-            self._end()
+            self._end(reason=FINISHED)
             self.exchange.finish()
         elif (
             self._packed
@@ -1231,7 +1220,7 @@ class ProxiedRequest:
         """End the response between two events, as an API server does after a while."""
         self._ending = True
         if self._boundary is not None and self._boundary.between and not self._over:
-            self._end()
+            self._end(reason=INTERRUPTED)
             self.exchange.finish()
 
     def path_in_doubt(self) -> None:
@@ -1259,12 +1248,6 @@ class ProxiedRequest:
 
 
 classImplements(ProxiedRequest, IPathReceiver)
-
-
-def _user_agent(head: RequestHead) -> str:
-    """Return the program and version in the client's ``User-Agent``."""
-    found = _USER_AGENT.search(b"\r\n" + head.fields)
-    return "" if found is None else found[1].strip().decode("latin-1")
 
 
 def _may_have_run(reason: Exception) -> bool:

@@ -140,11 +140,17 @@ class WatchHost(Protocol):
         """Stop counting *watch*, which has ended."""
 
     def open_watch(
-        self, head: RequestHead, access: Access, receiver: IPathReceiver
+        self,
+        exchange: Exchange,
+        head: RequestHead,
+        access: Access,
+        receiver: IPathReceiver,
     ) -> IStream:
         """
         Open the stream of one watch.
 
+        :param exchange: the exchange of the watch's connection.
+        :param head: the head of the watch itself.
         :raises TunnelError: if the stream cannot be opened.
         """
 
@@ -177,6 +183,21 @@ class WatchHost(Protocol):
         self, exchange: Exchange, head: RequestHead, access: Access
     ) -> None:
         """Audit a watch that the client or a stopping kas ended before its response."""
+
+    def watch_ended(
+        self,
+        exchange: Exchange,
+        head: RequestHead,
+        access: Access,
+        reason: str,
+        size: int,
+    ) -> None:
+        """
+        Audit the end of a watch.
+
+        :param reason: why it ended; empty if the client or a stopping kas ended it.
+        :param size: bytes of its response.
+        """
 
     def explain(self, reason: Exception) -> str:
         """Return why a stream ended."""
@@ -508,6 +529,8 @@ class _Watch:
         #: without a request.
         self._recorded = True
         self._answer: ResponseHead | None = None
+        #: Bytes of the response to the current request.
+        self._size = 0
         #: Body of a response with a status other than 200.
         self._refusal = bytearray()
         self._seen: set[str] = set()
@@ -584,9 +607,17 @@ class _Watch:
             host, exchange = connection.host, connection.exchange
             host.watch_failed(exchange, self._head, self._access, reason)
 
+    def _record_end(self, reason: str) -> None:
+        """Record the end of the current request, unless its end is recorded."""
+        if self._head is not None:
+            connection = self._connection
+            host, exchange = connection.host, connection.exchange
+            host.watch_ended(exchange, self._head, self._access, reason, self._size)
+
     def _request(self) -> None:
         head = self._prepare()
         self._answer = None
+        self._size = 0
         self._at_end = None
         self.buffer.clear()
         host = self._connection.host
@@ -597,7 +628,8 @@ class _Watch:
             return
         self._live = True
         try:
-            stream = host.open_watch(head, self._access, self)
+            exchange = self._connection.exchange
+            stream = host.open_watch(exchange, head, self._access, self)
         except Exception as error:
             self._live = False
             self._record_failure(error)
@@ -640,6 +672,7 @@ class _Watch:
             self._recorded = True
             exchange = connection.exchange
             connection.host.watch_cancelled(exchange, self._head, self._access)
+        self._record_end("")
         self._live = False
         stream, self._stream = self._stream, None
         if stream is not None:
@@ -681,6 +714,7 @@ class _Watch:
         """See `tunnel.api.IStreamReceiver`."""
         if self.over or self._answer is None:
             return
+        self._size += len(data)
         if self._answer.status != 200:
             self._refusal += data[: MAX_REFUSAL - len(self._refusal)]
             return
@@ -745,6 +779,7 @@ class _Watch:
     def _closed(self, reason: Exception | None) -> None:
         if reason is not None:
             self._record_failure(reason)
+            self._record_end(self._connection.host.explain(reason))
         if reason is None:
             self._ended()
         elif self._version:
@@ -763,6 +798,7 @@ class _Watch:
         if stream is not None and not self.over:
             lost = SessionClosed(ErrorCode.PATH_LOST, "the agent's connection was lost")
             self._record_failure(lost)
+            self._record_end(str(lost))
             stream.reset(ErrorCode.CANCELLED, "the watch continues at another agentk")
             if self._version:
                 self._go_on()
@@ -774,7 +810,9 @@ class _Watch:
             text = "the agent ended the watch without a response"
             self._record_failure(HeadError(502, text))
             self._fail({"message": "kas -> agent: the watch ended without a response"})
-        elif self._answer.status != 200:
+            return
+        self._record_end("finished")
+        if self._answer.status != 200:
             self._fail(_status(bytes(self._refusal), self._answer.status))
         elif self._version:
             self._go_on()

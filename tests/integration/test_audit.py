@@ -124,9 +124,12 @@ def test_both_logs_have_the_same_ids(
         lines = (kas.folder / "audit.jsonl").read_text().splitlines()
         events = [json.loads(one) for one in lines]
         found = [one for one in events if one.get("namespace") == namespace]
-        return found if len(found) >= 4 else None
+        return found if len(found) >= 6 else None
 
-    ours = eventually(written, what="the events of kas")
+    found = eventually(written, what="the events of kas")
+    begun = [one["id"] for one in found if one["stage"] == "begun"]
+    ours = [one for one in found if one["stage"] != "begun"]
+    assert begun == [one["id"] for one in ours if one["stage"] == "ended"]
     done = ("ResponseComplete",)
     theirs = {
         one["auditID"]: one

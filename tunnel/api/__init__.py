@@ -45,7 +45,7 @@ from tunnel.api.agent_paths import (
     IAgentPaths,
 )
 from tunnel.api.agents import ConnectedAgent, IAgents, KubernetesVersion
-from tunnel.api.audit import AuditEvent, AuditLevel, IAudit
+from tunnel.api.audit import AuditEvent, AuditLevel, AuditStage, IAudit
 from tunnel.api.cable import (
     CableStarted,
     ICable,
@@ -184,6 +184,7 @@ __all__ = [
     "AgentProject",
     "AuditEvent",
     "AuditLevel",
+    "AuditStage",
     "CableStarted",
     "ClusterObject",
     "ClusterView",

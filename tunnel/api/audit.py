@@ -15,6 +15,7 @@ from tunnel.api.users import Access
 __all__ = [
     "AuditEvent",
     "AuditLevel",
+    "AuditStage",
     "IAudit",
 ]
 
@@ -28,6 +29,21 @@ class AuditLevel(Enum):
     ALL = "all"
 
 
+class AuditStage(Enum):
+    """The part of an action that an event describes."""
+
+    #: A request that may last was forwarded; an event `ENDED` with the same id follows.
+    BEGUN = "begun"
+    #: A request got its response.
+    ANSWERED = "answered"
+    #: A request that may last has ended, or a request ended without a response.
+    ENDED = "ended"
+    #: kas itself refused a request.
+    DENIED = "denied"
+    #: Anything else: something was changed or decided.
+    CHANGED = "changed"
+
+
 @attrs.frozen
 class AuditEvent:
     """
@@ -39,6 +55,7 @@ class AuditEvent:
     :ivar details: further fields for programs; never a secret.
     :ivar id: the id of the event, from `IAudit.new_id`, if a cluster's own audit log
         has it, too; if it is empty, kas creates an id.
+    :ivar stage: the part of the action.
     :ivar stranger: whether kas refused a client because of its credential.  Anyone can
         cause such events, so the audit log limits their number and size.
     """
@@ -49,6 +66,7 @@ class AuditEvent:
     details: Mapping[str, str | int | bool] = attrs.field(factory=dict)
     stranger: bool = False
     id: str = ""
+    stage: AuditStage = AuditStage.CHANGED
 
 
 class IAudit(Interface):

@@ -38,13 +38,16 @@ def test_one_line_for_each_event(tmp_path: Path) -> None:
         "name": "x\n\x1b[2J",
         "dry": True,
         "module": "other",
+        "prev": "forged",
     }
     log.record("echo", AuditEvent("echo.say", ALICE, "201", details))
     log.record("echo", AuditEvent("echo.say", None, "401"))
     first, second = lines(file)
     assert len({first.pop("id"), second["id"]}) == 2
     assert first == {
-        "time": "1970-01-01T00:00:00+00:00",
+        "v": 1,
+        "stage": "changed",
+        "time": "1970-01-01T00:00:00.000000+00:00",
         "kas": "a1",
         "module": "echo",
         "action": "echo.say",
@@ -68,6 +71,33 @@ def test_long_texts(tmp_path: Path) -> None:
     log.record("echo", AuditEvent("say", details={"path": "/" * 60_000}))
     (line,) = lines(file)
     assert len(line["path"]) == MAX_TEXT
+    assert line["cut"] is True
+
+
+@pytest.mark.parametrize("text", ["\U0001f512", "\\", '"', "\x7f", "x"])
+def test_a_line_with_many_long_texts(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "audit.jsonl"
+    log = AuditLog(Audit(file=file), runtime())
+    details = {f"text{number}": text * 60_000 for number in range(20)}
+    log.record("echo", AuditEvent("say", ALICE, "200", details))
+    (line,) = file.read_bytes().splitlines(keepends=True)
+    assert len(line) <= audit.MAX_LINE
+    found = json.loads(line)
+    assert found["cut"] is True
+    assert found["credential"] == "user:alice"
+    assert len(found["text19"]) > 50
+
+
+@pytest.mark.parametrize("text", ["\r\n", "\n", "\x1b[2J", "\u2028", "\x85", "\ud800"])
+def test_no_text_begins_another_record(tmp_path: Path, text: str) -> None:
+    """However a program splits the file into lines."""
+    file = tmp_path / "audit.jsonl"
+    log = AuditLog(Audit(file=file), runtime())
+    forged = f'x{text}{{"action":"forged"}}'
+    log.record("echo", AuditEvent("say", None, forged, {"name": forged}))
+    written = file.read_text()
+    assert len(written.splitlines()) == 1
+    assert json.loads(written)["action"] == "say"
 
 
 def test_off() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.modules.kubernetes_api.cases import EXEC, HELLO, SWITCH, ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE, World
 from tunnel.api import AuditLevel
@@ -39,7 +41,10 @@ class AuditTests(ProxyCase):
         delete = b"DELETE " + PODS + b"/x HTTP/1.1"
         self.ask(delete, b"Content-Length: 0", program)
         self.ask(*EXEC, answer=SWITCH)
-        deleted, executed = self.events()
+        self.world.server._draining(None)
+        with pytest.raises(StopIteration):
+            self.world.server.stop().send(None)
+        deleted, begun, executed = self.events()
         self.assertEqual(
             deleted,
             {
@@ -55,10 +60,12 @@ class AuditTests(ProxyCase):
                 "user_agent": "kubectl/v1.36 (linux)",
             },
         )
-        self.assertEqual(
-            (executed["outcome"], executed["verb"], executed["subresource"]),
-            ("101", "create", "exec"),
-        )
+        for one, outcome in ((begun, ""), (executed, "101")):
+            self.assertEqual(
+                (one["outcome"], one["verb"], one["subresource"]),
+                (outcome, "create", "exec"),
+            )
+        self.assertEqual(executed["reason"], "kas stopped")
 
     def test_all(self) -> None:
         """Reading, too; without the query, which may say more than it should."""

@@ -18,6 +18,7 @@ from tests.modules.kubernetes_api.pair import ALICE, World
 from tests.modules.kubernetes_api.test_watch_api import Page
 from tunnel.api import (
     AuditLevel,
+    AuditStage,
     CredentialRevoked,
     KubernetesWrite,
 )
@@ -36,10 +37,11 @@ def world() -> World:
 
 
 def ends(world: World) -> Ends:
-    """Outcome of each event, and whether the request may have been executed."""
+    """Outcome of each end, and whether the request may have been executed."""
     return [
         (one.outcome, bool(one.details.get("unanswered", False)))
         for one in world.server_api.audit.events
+        if one.stage is not AuditStage.BEGUN
     ]
 
 

@@ -1,0 +1,228 @@
+"""Events of the audit log about requests, from the first byte to the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
+
+from modules.kubernetes_api.fields import audit_field
+from tunnel.api import Access, AuditEvent, AuditLevel, AuditStage, IAudit
+from tunnel.http1 import Exchange, RequestHead
+from tunnel.kubernetes import Lasts, lasts, only_reads, request_info
+
+__all__ = ["RequestAudit", "RequestAudits"]
+
+#: Truncated, because a client may send 64 KiB.
+_USER_AGENT: Final = re.compile(rb"\r\nUser-Agent:([^\r\n]{0,256})", re.IGNORECASE)
+
+
+class RequestAudits:
+    """
+    The audit log, as requests use it.
+
+    :param address: returns the address of the client of an exchange.
+    """
+
+    def __init__(
+        self, audit: IAudit, clock: IReactorTime, address: Callable[[Exchange], str]
+    ) -> None:
+        self.audit = audit
+        self.seconds: Callable[[], float] = clock.seconds
+        self.address = address
+        #: Whether anything is recorded.
+        self.enabled = audit.level is not AuditLevel.NONE
+        self._changes_only = audit.level is AuditLevel.CHANGES
+
+    def of(
+        self,
+        exchange: Exchange,
+        target: bytes,
+        head: RequestHead | None = None,
+        reads: bool = False,
+    ) -> RequestAudit | None:
+        """
+        Return the events of one request; None if nothing is recorded.
+
+        :param head: the head of the request, if it differs from the exchange's.
+        :param reads: whether the request changes nothing, whatever its method is.
+        """
+        if not self.enabled:
+            return None
+        return RequestAudit(self, exchange, target, head or exchange.head, reads)
+
+    def wants(self, outcome: int | str, audit: RequestAudit) -> bool:
+        """
+        Return whether the operator wants an event with *outcome*.
+
+        Refusals are recorded for any request, and anything else if the request may
+        change something.
+        """
+        return not self._changes_only or outcome in (401, 403) or not audit.reads
+
+
+class RequestAudit:
+    """
+    The events of the audit log about one request.
+
+    A request that may last, such as ``exec`` or a watch, has an event when kas forwards
+    it, and an event when it has ended; both have the same id.  Any other request has
+    one event, when its response or its end is known.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_exchange",
+        "_head",
+        "_id",
+        "_log",
+        "_over",
+        "_reads",
+        "_since",
+        "_status",
+        "_target",
+        "_unanswered",
+    )
+
+    def __init__(
+        self,
+        log: RequestAudits,
+        exchange: Exchange,
+        target: bytes,
+        head: RequestHead,
+        reads: bool,
+    ) -> None:
+        self._log = log
+        self._exchange = exchange
+        self._target = target
+        self._head = head
+        self._reads = reads
+        self._id = ""
+        # Whether the log has the beginning of the request.
+        self._begun = False
+        self._since = 0.0
+        # Whether the log has the end of the request.
+        self._over = False
+        # The status of the response, as soon as it is known.
+        self._status: int | None = None
+        self._unanswered = False
+
+    @property
+    def reads(self) -> bool:
+        """Whether the request certainly changes nothing."""
+        head = self._head
+        return self._reads or only_reads(head.method, self._target, bool(head.upgrade))
+
+    def forward(self, access: Access) -> bytes:
+        """
+        Return the header line with the id of the request for the API server.
+
+        If the request may last, this method records its beginning.
+        """
+        self._id = self._log.audit.new_id()
+        head = self._head
+        may_last = head.upgrade or lasts(head.method, self._target) is not Lasts.NO
+        if may_last and self._log.wants("", self):
+            self._begun = True
+            self._since = self._log.seconds()
+            self._record(AuditStage.BEGUN, access, "", {})
+        return audit_field(self._id)
+
+    def answer(
+        self, access: Access | None, status: int, unanswered: bool = False
+    ) -> None:
+        """
+        Record the response to a request.
+
+        :param unanswered: whether the request was forwarded, but no response of the API
+            server arrived: it may have been executed.
+        """
+        if self._over:
+            return
+        if self._begun:
+            self._status, self._unanswered = status, unanswered
+            return
+        self._over = True
+        if self._log.wants(status, self):
+            denied = not self._id and status in (401, 403)
+            stage = AuditStage.DENIED if denied else AuditStage.ANSWERED
+            said: dict[str, str | int | bool] = {}
+            if unanswered:
+                said["unanswered"] = True
+            self._record(stage, access, str(status), said)
+
+    def end(
+        self,
+        access: Access | None,
+        outcome: int | str,
+        reason: str = "",
+        unanswered: bool = False,
+        amounts: tuple[int, int] = (0, 0),
+    ) -> None:
+        """
+        Record the end of a request, unless its response was the end.
+
+        :param outcome: why there is no response; a status if the client got this status
+            in place of one.
+        :param reason: why a request that may last has ended.
+        :param amounts: bytes from the client, and bytes to it.
+        """
+        if self._over:
+            return
+        self._over = True
+        said: dict[str, str | int | bool] = {}
+        if self._status is not None:
+            outcome, unanswered = self._status, self._unanswered
+        if unanswered:
+            said["unanswered"] = True
+        if self._begun:
+            said["bytes_in"], said["bytes_out"] = amounts
+            said["ms"] = round((self._log.seconds() - self._since) * 1000)
+            if reason:
+                said["reason"] = reason
+        elif not self._log.wants(outcome, self):
+            return
+        self._record(AuditStage.ENDED, access, str(outcome), said)
+
+    def _record(
+        self,
+        stage: AuditStage,
+        access: Access | None,
+        outcome: str,
+        said: dict[str, str | int | bool],
+    ) -> None:
+        head = self._head
+        info = request_info(head.method, self._target)
+        for name, value in (
+            ("verb", info.verb),
+            ("path", info.path),
+            ("group", info.group),
+            ("version", info.version),
+            ("resource", info.resource),
+            ("subresource", info.subresource),
+            ("namespace", info.namespace),
+            ("name", info.name),
+            ("client", self._log.address(self._exchange)),
+            ("user_agent", _user_agent(self._exchange.head)),
+        ):
+            if value:
+                said[name] = value
+        self._log.audit.record(
+            AuditEvent(
+                "kubernetes.request",
+                access,
+                outcome,
+                said,
+                stranger=access is None,
+                id=self._id,
+                stage=stage,
+            )
+        )
+
+
+def _user_agent(head: RequestHead) -> str:
+    """Return the program and version in the client's ``User-Agent``."""
+    found = _USER_AGENT.search(b"\r\n" + head.fields)
+    return "" if found is None else found[1].strip().decode("latin-1")
