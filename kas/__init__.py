@@ -27,7 +27,8 @@ The server: accepts agents, and carries requests to them.
     web/            the listener for modules' pages, and requests with limits
     modules/        the API of a module's server half
     workers/        several processes that are one kas
-    observability/  health, metrics, status and the audit log
+    audit/          the audit log
+    observability/  health, metrics and status
     state/          the state directory: certificates, running processes
     ctl/            `kasctl`
     pb/             messages between kas

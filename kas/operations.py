@@ -13,10 +13,10 @@ from kas.agents.acceptor import AgentAcceptor
 from kas.agents.last_seen import LastSeen
 from kas.api.listener import operators_factory
 from kas.api.services import ExternalServices
+from kas.audit.log import AuditLog
 from kas.fleet.balance import Balance
 from kas.fleet.fleet import Fleet
 from kas.identity.file_authenticator import FileAuthenticator
-from kas.observability.audit import AuditLog
 from kas.observability.overview import overview
 from kas.observability.site import Health
 from kas.state.control import control_site, parse_change

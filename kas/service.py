@@ -13,6 +13,7 @@ from kas.agents.last_seen import LastSeen
 from kas.agents.part import AgentsPart
 from kas.agents.registry import Registry
 from kas.api.part import ApiPart
+from kas.audit.log import AuditLog
 from kas.config.loading import certificate_names
 from kas.config.own_address import interface_addresses
 from kas.config.schema import KasConfiguration
@@ -22,7 +23,6 @@ from kas.fleet.part import FleetPart
 from kas.git.part import make_repositories
 from kas.modules import ServerContext
 from kas.modules.part import ModulesPart
-from kas.observability.audit import AuditLog
 from kas.observability.fleet_metrics import FleetCollector
 from kas.observability.part import ObservabilityPart
 from kas.observability.site import Health
@@ -134,7 +134,7 @@ class KasService(ProgramService):
             listening,
             runtime,
         )
-        self._audit = AuditLog(configuration.observability.audit, runtime)
+        self._audit = AuditLog(configuration.observability.audit, runtime, state)
         api = ApiPart(configuration.api, listening, runtime)
         git = make_repositories(configuration.gitaly, state, runtime)
         pages = Pages()

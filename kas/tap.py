@@ -18,10 +18,10 @@ from tunnel.program.startup import obey_signals, refuse
 from tunnel.program.tuning import allow_many_files, keep_time, tune_allocator
 
 try:
+    from kas.audit.log import file_problems
     from kas.config.loading import load
     from kas.config.schema import KasConfiguration
     from kas.config.workers import EXPECTED, parse_workers
-    from kas.observability.audit import file_problems
     from kas.service import KasService
     from kas.state.directory import StateDirectory, locate
     from kas.workers.folder import check_path

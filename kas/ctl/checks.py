@@ -84,8 +84,8 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
         ctl.result(result, f"{file} is valid as a file of {module}")
         return
     # Imported here, because it imports every module that the file enables.
+    from kas.audit.log import file_problems
     from kas.config.loading import listeners, load
-    from kas.observability.audit import file_problems
     from kas.workers.sharing import check_listeners
 
     remarks: list[str] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zope.interface import implementer
 
-from kas.observability.audit import AuditLog
+from kas.audit.log import AuditLog
 from tunnel.api import AuditEvent, AuditLevel, IAudit
 from tunnel.hosting.scope import ModuleScope
 

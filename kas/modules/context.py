@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from kas.agents.registry import Registry
 from kas.api.services import ExternalServices
+from kas.audit.log import AuditLog
 from kas.fleet.fleet import Fleet
 from kas.git.repositories import Repositories
 from kas.gitlab.projects import AgentProjects
@@ -22,7 +23,6 @@ from kas.modules.network import ModuleNetwork, ModulePorts
 from kas.modules.peers import ModulePeers
 from kas.modules.users import HeldCredentials, ModuleUsers
 from kas.modules.workers import ModuleWorkers
-from kas.observability.audit import AuditLog
 from kas.routing.router import Router
 from kas.routing.stream import RoutedStream
 from tunnel.api import ISharedCount, ITracer, Usage

@@ -3,7 +3,6 @@ Health, metrics and status of one kas.
 
     site.py             /liveness, /readiness and /metrics
     part.py             the listener for them, as a part of kas
-    audit.py            the audit log
     fleet_metrics.py    metrics of the fleet
     overview.py         every agent, for kasctl
 """

@@ -22,6 +22,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from kas.api.services import ExternalServices
+from kas.audit.log import AuditLog
 from kas.config.schema import read_configuration
 from kas.fleet.fleet import Fleet
 from kas.git.repositories import Repositories
@@ -30,7 +31,6 @@ from kas.identity.file_authenticator import FileAuthenticator
 from kas.identity.store import IdentityStore
 from kas.modules import ServerContext
 from kas.modules.agents import MAX_PROBLEM, MAX_PROBLEMS
-from kas.observability.audit import AuditLog
 from kas.state.directory import StateDirectory
 from kas.state.pki import ServerFiles
 from tests.kas.world import World
@@ -94,7 +94,7 @@ class _Case(SynchronousTestCase):
             listening=Listening(self.reactor, program="kas"),
             fleet=self.fleet(runtime),
             external=ExternalServices(self.reactor),
-            audit=AuditLog(None, runtime),
+            audit=AuditLog(None, runtime, state),
             stores=Stores(lambda: FakeStore(self.reactor), self.reactor),
             folders=Path(self.mktemp()),
             pages=Pages(),

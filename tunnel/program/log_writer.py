@@ -10,6 +10,7 @@ number.
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import select
 import stat
@@ -58,6 +59,7 @@ class StreamSink:
         self._descriptor = descriptor
         #: Whether the last line is incomplete, because the disk was full.
         self._is_partial = False
+        self._fragment = b""
 
     def write(self, data: bytes) -> None:
         if self._is_partial and not self._is_empty():
@@ -76,6 +78,16 @@ class StreamSink:
             self._written(written)
             if written:
                 self._is_partial = bool(rest) and data[written - 1 : written] != b"\n"
+            if rest:
+                self._fragment = bytes(data[:written]).strip(b"\n")
+
+    def take_fragment(self) -> bytes:
+        """
+        Return the part of the last line that a failed write has written, once; empty
+        if no write failed.
+        """
+        fragment, self._fragment = self._fragment, b""
+        return fragment
 
     def _is_empty(self) -> bool:
         """
@@ -127,6 +139,19 @@ class FileSink(StreamSink):
 
     def _written(self, count: int) -> None:
         self._size += count
+
+    def sync(self) -> None:
+        """
+        Wait until all lines are on disk.
+
+        :raises OSError: if the disk does not accept them.
+        """
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            # Pipes and devices have no disk.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
+                raise
 
     def reopen(self) -> None:
         """
@@ -225,10 +250,10 @@ class LogWriter:
 
     def reopen(self) -> None:
         """Reopen files after the earlier lines were written."""
-        self._do(self._sink.reopen)
+        self.do(self._sink.reopen)
 
     def rotate(self) -> None:
-        self._do(self._sink.rotate)
+        self.do(self._sink.rotate)
 
     def last_words(self) -> None:
         """
@@ -239,7 +264,7 @@ class LogWriter:
         lines do not wait.
         """
         self._patience = LAST_WORDS
-        self._do(self._say_dropped)
+        self.do(self._say_dropped)
         self.flush()
 
     def flush(self) -> None:
@@ -252,7 +277,11 @@ class LogWriter:
                 # The sink is blocked; do not wait for it again.
                 self._patience = 0.0
 
-    def _do(self, act: Callable[[], None]) -> None:
+    def do(self, act: Callable[[], None]) -> None:
+        """
+        Call a function of the sink after the earlier lines were written; an `OSError`
+        is ignored.
+        """
         if self._thread is None:
             self._attempt(act)
             return

@@ -13,7 +13,8 @@ limited, so that they cannot fill the disk; the limit does not apply to events o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,12 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from kas.audit.chain import Chain
+from kas.audit.key import read_signer
+from kas.audit.last import LastCheckpoints
 from kas.config.schema import Audit
+from kas.state.directory import StateDirectory
+from tunnel import __version__
 from tunnel.api import AuditEvent, AuditLevel, AuditStage
 from tunnel.errors import ConfigurationError
 from tunnel.program.log_writer import FileSink, LogWriter
@@ -42,12 +48,12 @@ MAX_TEXT = 2048
 #: credential.
 MAX_STRANGER_TEXT = 256
 
-#: Maximum bytes of one line: some receivers of logs split longer lines, and an event
-#: with the longest permitted texts would have more.
-MAX_LINE = 15 * 1024
+#: Maximum bytes of one line without the fields of the chain: some receivers of logs
+#: split longer lines, and an event with the longest permitted texts would have more.
+MAX_LINE = 12 * 1024
 
-#: Version of the format of events.
-VERSION = 1
+#: Maximum seconds until an event is signed.
+CHECKPOINT_SECONDS = 1.0
 
 #: Fields that the log itself sets.
 RESERVED = frozenset(("v", "seq", "prev", "torn", "stage", "id", "time", "kas", "cut"))
@@ -69,7 +75,8 @@ class AuditLog(Collector, Part):
     Audit log, whose events a thread writes to a file.
 
     :param settings: None if no events are written.
-    :raises ConfigurationError: if the file cannot be written.
+    :raises ConfigurationError: if the file cannot be written, or the key for
+        checkpoints cannot be read or created.
     """
 
     name = "the audit log"
@@ -78,6 +85,7 @@ class AuditLog(Collector, Part):
         self,
         settings: Audit | None,
         runtime: Runtime,
+        state: StateDirectory,
     ) -> None:
         self._runtime = runtime
         self._seconds: Callable[[], float] = runtime.reactor.seconds
@@ -93,23 +101,40 @@ class AuditLog(Collector, Part):
         self._unsaid = 0
         self.level = AuditLevel.NONE
         self._writer: LogWriter | None = None
+        self._chain: Chain | None = None
+        #: Whether a checkpoint is planned.
+        self._signs = False
         if settings is not None:
             self.level = AuditLevel(settings.events)
-            self._writer = LogWriter(_sink(settings.file), self._dropped_line)
+            signer = read_signer(state, create=True)
+            about = {"program": __version__, "host": socket.gethostname()}
+            self._chain = Chain(
+                _sink(settings.file),
+                self._kas,
+                signer,
+                LastCheckpoints(state),
+                self._chain_line,
+                about,
+            )
+            self._writer = LogWriter(self._chain, self._dropped_line)
 
     def start(self) -> None:
         """Start the thread that writes events."""
-        if self._writer is not None:
+        if self._writer is not None and self._chain is not None:
             self._started = True
             self._writer.start()
+            self._writer.do(self._chain.begin)
+            self._plan_checkpoint()
             self._runtime.reactor.addSystemEventTrigger(
                 "after", "shutdown", self._last_words
             )
 
     def _last_words(self) -> None:
-        if self._writer is not None:
+        if self._writer is not None and self._chain is not None:
             self._note_left_out()
             self._writer.last_words()
+            self._writer.do(self._chain.end)
+            self._writer.flush()
 
     def reopen(self) -> None:
         """
@@ -139,7 +164,23 @@ class AuditLog(Collector, Part):
             if name not in RESERVED:
                 line.setdefault(name, value)
         longest = MAX_STRANGER_TEXT if event.stranger else MAX_TEXT
-        self._writer.write(self._line(event.stage, event.id, line, longest))
+        self._write(self._line(event.stage, event.id, line, longest))
+
+    def _write(self, line: str) -> None:
+        if self._writer is not None:
+            self._writer.write(line)
+            self._plan_checkpoint()
+
+    def _plan_checkpoint(self) -> None:
+        # Before `start`, the reactor may not run, and twistd may fork.
+        if self._started and not self._signs:
+            self._signs = True
+            self._runtime.reactor.callLater(CHECKPOINT_SECONDS, self._sign)
+
+    def _sign(self) -> None:
+        self._signs = False
+        if self._writer is not None and self._chain is not None:
+            self._writer.do(self._chain.sign)
 
     def _leave_out(self) -> None:
         self._left_out += 1
@@ -150,7 +191,7 @@ class AuditLog(Collector, Part):
     def _note_left_out(self) -> None:
         count, self._unsaid = self._unsaid, 0
         if count and self._writer is not None:
-            self._writer.write(self._note("audit.left_out", count))
+            self._write(self._note("audit.left_out", count))
 
     def _line(
         self,
@@ -160,18 +201,12 @@ class AuditLog(Collector, Part):
         longest: int = MAX_TEXT,
     ) -> str:
         """
-        Return the line of one event, which has at most `MAX_LINE` bytes.
+        Return the line of one event without the fields of the chain, which has at most
+        `MAX_LINE` bytes.
 
         :param longest: maximum characters of one text.
         """
-        now = datetime.fromtimestamp(self._runtime.now(), UTC)
-        head = {
-            "v": VERSION,
-            "stage": stage.value,
-            "id": event_id or self.new_id(),
-            "time": now.isoformat(timespec="microseconds"),
-            "kas": self._kas,
-        }
+        head = self._head(stage, event_id)
         while True:
             line, cut = head.copy(), False
             for name, value in fields.items():
@@ -191,6 +226,20 @@ class AuditLog(Collector, Part):
                 return text
             longest //= 2
 
+    def _head(self, stage: AuditStage, event_id: str = "") -> dict[str, Any]:
+        """Return the fields of any event."""
+        now = datetime.fromtimestamp(self._runtime.now(), UTC)
+        return {
+            "stage": stage.value,
+            "id": event_id or self.new_id(),
+            "time": now.isoformat(timespec="microseconds"),
+        }
+
+    def _chain_line(self, action: str, fields: Mapping[str, Any]) -> str:
+        """Return a line of the chain itself, whose texts are not shortened."""
+        line = {**self._head(AuditStage.CHANGED), "action": action, **fields}
+        return _encode(line) + "\n"
+
     def _note(self, action: str, count: int) -> str:
         fields = {"action": action, "outcome": "", "count": count}
         return self._line(AuditStage.CHANGED, "", fields)
@@ -208,6 +257,11 @@ class AuditLog(Collector, Part):
                     "write them."
                 ),
                 0 if self._writer is None else self._writer.dropped,
+            ),
+            (
+                "kas_audit_checkpoints_total",
+                "Signed checkpoints of the audit log.",
+                0 if self._chain is None else self._chain.checkpoints,
             ),
             (
                 "kas_audit_events_left_out_total",

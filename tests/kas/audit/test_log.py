@@ -10,9 +10,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from twisted.internet.task import Clock
 
+from kas.audit import log as audit
+from kas.audit.log import MAX_TEXT, AuditLog
 from kas.config.schema import Audit
-from kas.observability import audit
-from kas.observability.audit import MAX_TEXT, AuditLog
+from kas.state.directory import StateDirectory
 from tunnel.api import Access, AuditEvent, AuditLevel, Impersonation
 from tunnel.errors import ConfigurationError
 from tunnel.program.runtime import Runtime
@@ -25,13 +26,20 @@ def runtime(clock: Clock | None = None) -> Runtime:
     return Runtime(reactor=clock, now=clock.seconds, instance_id=b"\xa1")
 
 
+def make(settings: Audit | None, folder: Path, clock: Clock | None = None) -> AuditLog:
+    return AuditLog(settings, runtime(clock), StateDirectory.open(folder / "state"))
+
+
 def lines(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    """Return the events, without the lines of the chain itself."""
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    chain = ("audit.start", "audit.continue", "audit.checkpoint", "audit.stop")
+    return [one for one in events if one["action"] not in chain]
 
 
 def test_one_line_for_each_event(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
-    log = AuditLog(Audit(file=file), runtime())
+    log = make(Audit(file=file), tmp_path)
     assert log.level is AuditLevel.CHANGES
     details: dict[str, str | int | bool] = {
         "verb": "create",
@@ -44,6 +52,8 @@ def test_one_line_for_each_event(tmp_path: Path) -> None:
     log.record("echo", AuditEvent("echo.say", None, "401"))
     first, second = lines(file)
     assert len({first.pop("id"), second["id"]}) == 2
+    assert (first.pop("seq"), second["seq"]) == (1, 2)
+    assert len(first.pop("prev")) == 64
     assert first == {
         "v": 1,
         "stage": "changed",
@@ -67,7 +77,7 @@ def test_one_line_for_each_event(tmp_path: Path) -> None:
 def test_long_texts(tmp_path: Path) -> None:
     """What a client chose cannot fill the disk with one request."""
     file = tmp_path / "audit.jsonl"
-    log = AuditLog(Audit(file=file), runtime())
+    log = make(Audit(file=file), tmp_path)
     log.record("echo", AuditEvent("say", details={"path": "/" * 60_000}))
     (line,) = lines(file)
     assert len(line["path"]) == MAX_TEXT
@@ -77,11 +87,11 @@ def test_long_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["\U0001f512", "\\", '"', "\x7f", "x"])
 def test_a_line_with_many_long_texts(tmp_path: Path, text: str) -> None:
     file = tmp_path / "audit.jsonl"
-    log = AuditLog(Audit(file=file), runtime())
+    log = make(Audit(file=file), tmp_path)
     details = {f"text{number}": text * 60_000 for number in range(20)}
     log.record("echo", AuditEvent("say", ALICE, "200", details))
-    (line,) = file.read_bytes().splitlines(keepends=True)
-    assert len(line) <= audit.MAX_LINE
+    line = file.read_bytes().splitlines(keepends=True)[-1]
+    assert len(line) <= 16 * 1024
     found = json.loads(line)
     assert found["cut"] is True
     assert found["credential"] == "user:alice"
@@ -92,17 +102,16 @@ def test_a_line_with_many_long_texts(tmp_path: Path, text: str) -> None:
 def test_no_text_begins_another_record(tmp_path: Path, text: str) -> None:
     """However a program splits the file into lines."""
     file = tmp_path / "audit.jsonl"
-    log = AuditLog(Audit(file=file), runtime())
+    log = make(Audit(file=file), tmp_path)
     forged = f'x{text}{{"action":"forged"}}'
     log.record("echo", AuditEvent("say", None, forged, {"name": forged}))
-    written = file.read_text()
-    assert len(written.splitlines()) == 1
-    assert json.loads(written)["action"] == "say"
+    written = file.read_text().splitlines()
+    assert [json.loads(one)["action"] for one in written] == ["audit.start", "say"]
 
 
-def test_off() -> None:
+def test_off(tmp_path: Path) -> None:
     """Without the section nothing is written, and modules need not make events."""
-    log = AuditLog(None, runtime())
+    log = make(None, tmp_path)
     assert log.level is AuditLevel.NONE
     log.record("echo", AuditEvent("say"))
     log.reopen()
@@ -111,7 +120,7 @@ def test_off() -> None:
 def test_a_moved_file(tmp_path: Path) -> None:
     """As logrotate does it."""
     file = tmp_path / "audit.jsonl"
-    log = AuditLog(Audit(file=file, events="all"), runtime())
+    log = make(Audit(file=file, events="all"), tmp_path)
     log.record("echo", AuditEvent("first"))
     file.rename(tmp_path / "audit.jsonl.1")
     log.reopen()
@@ -121,7 +130,7 @@ def test_a_moved_file(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        AuditLog(Audit(file=tmp_path / "none" / "x"), runtime())
+        make(Audit(file=tmp_path / "none" / "x"), tmp_path)
     (problem,) = raised.value.problems
     assert problem.startswith("observability.audit.file: ")
     assert "No such file" in problem
@@ -129,7 +138,7 @@ def test_a_file_that_cannot_be(tmp_path: Path) -> None:
 
 def test_metrics(tmp_path: Path) -> None:
     registry = CollectorRegistry()
-    log = AuditLog(Audit(file=tmp_path / "x"), runtime())
+    log = make(Audit(file=tmp_path / "x"), tmp_path)
     registry.register(log)
     log.record("echo", AuditEvent("say"))
     assert registry.get_sample_value("kas_audit_events_total") == 1
@@ -144,7 +153,7 @@ REFUSAL = AuditEvent(
 def test_strangers_cannot_fill_the_disk(tmp_path: Path) -> None:
     """Their events are limited in number and size, and counted."""
     file, clock = tmp_path / "audit.jsonl", Clock()
-    log = AuditLog(Audit(file=file), runtime(clock))
+    log = make(Audit(file=file), tmp_path, clock)
     for _ in range(audit.STRANGER_BURST + 50):
         log.record("kubernetes_api", REFUSAL)
     clock.advance(1.0)
@@ -163,7 +172,7 @@ def test_strangers_cannot_fill_the_disk(tmp_path: Path) -> None:
 
 def test_a_flood_of_strangers_hides_no_user(tmp_path: Path) -> None:
     file, clock = tmp_path / "audit.jsonl", Clock()
-    log = AuditLog(Audit(file=file), runtime(clock))
+    log = make(Audit(file=file), tmp_path, clock)
     for number in range(1000):
         log.record("kubernetes_api", REFUSAL)
         log.record("kubernetes_api", AuditEvent("deleted", ALICE, "403"))
@@ -183,7 +192,7 @@ class StoppableClock(Clock):
 def test_the_number_of_refusals_left_out(tmp_path: Path) -> None:
     """The file has it after a while, and when kas stops."""
     file, clock = tmp_path / "audit.jsonl", StoppableClock()
-    log = AuditLog(Audit(file=file), runtime(clock))
+    log = make(Audit(file=file), tmp_path, clock)
     log.start()
     for _ in range(audit.STRANGER_BURST + 7):
         log.record("kubernetes_api", REFUSAL)

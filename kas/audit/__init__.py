@@ -1,0 +1,12 @@
+"""
+The audit log: who did what, in lines that cannot be changed unnoticed.
+
+    log.py          events become lines of the file
+    chain.py        each line has the hash of the line before; signed checkpoints
+    tree.py         Merkle trees of lines
+    notes.py        signatures of checkpoints
+    key.py          the key for them, in the state directory
+    last.py         the last checkpoint of each chain, in the state directory
+
+    record() -> log -> queue -> [writer's thread] -> chain -> file
+"""
