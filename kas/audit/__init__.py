@@ -5,6 +5,8 @@ The audit log: who did what, in lines that cannot be changed unnoticed.
     chain.py        each line has the hash of the line before; signed checkpoints
     tree.py         Merkle trees of lines
     notes.py        signatures of checkpoints
+    files.py        the files, also after a rotation
+    verify.py       finds changes of the lines
     key.py          the key for them, in the state directory
     last.py         the last checkpoint of each chain, in the state directory
 

@@ -12,8 +12,10 @@ no number.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -30,7 +32,9 @@ __all__ = [
     "START",
     "STOP",
     "Chain",
+    "checkpoint_line",
     "origin_of",
+    "rfc3339",
 ]
 
 #: Actions of the lines that the chain itself writes.
@@ -46,9 +50,47 @@ MAX_UNSIGNED = 256
 MAX_TORN = 32
 
 
+def rfc3339(time: float) -> str:
+    """Return a time of day, from seconds since 1970, as each line has it."""
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds")
+
+
 def origin_of(kas: str) -> str:
     """Return the name of the chain of the process *kas*, for its checkpoints."""
     return f"txkas-audit/{kas}"
+
+
+def _line(seq: int, kas: str, prev: str, torn: str, body: bytes) -> bytes:
+    """Return *body* with the fields of the chain."""
+    return b'{"v":1,"seq":%d,"kas":"%b","prev":"%b",%b%b' % (
+        seq,
+        kas.encode(),
+        prev.encode(),
+        torn.encode(),
+        body[1:],
+    )
+
+
+def checkpoint_line(seq: int, kas: str, prev: str, note: str) -> bytes:
+    """
+    Return the line with a checkpoint.
+
+    The note determines all fields of the line.  Otherwise the last line of a file,
+    whose hash no other line has, could be changed unnoticed.
+    """
+    time = note.split("\n")[3].removeprefix("time ")
+    text = sha256(note.encode()).hexdigest()
+    # UUID version 8: the bits are those of a hash.
+    event_id = f"{text[:8]}-{text[8:12]}-8{text[13:16]}-8{text[17:20]}-{text[20:32]}"
+    event = {
+        "stage": "changed",
+        "id": event_id,
+        "time": time,
+        "action": CHECKPOINT,
+        "note": note,
+    }
+    body = json.dumps(event, separators=(",", ":")) + "\n"
+    return _line(seq, kas, prev, "", body.encode())
 
 
 class Chain:
@@ -59,6 +101,8 @@ class Chain:
 
     :param kas: identifies the process; no other process ever has the same.
     :param body: returns a line with an action and fields, without the chain's fields.
+    :param about: fields of the first line.
+    :param now: returns the time of day, in seconds since 1970.
     """
 
     def __init__(
@@ -69,6 +113,7 @@ class Chain:
         last: LastCheckpoints,
         body: Callable[[str, Mapping[str, Any]], str],
         about: Mapping[str, Any],
+        now: Callable[[], float],
     ) -> None:
         self._file = file
         self._kas = kas
@@ -76,6 +121,7 @@ class Chain:
         self._last = last
         self._body = body
         self._about = about
+        self._now = now
         self._tree = MerkleTree()
         self._prev = ""
         #: Number of lines that are signed, or are signatures.
@@ -96,12 +142,17 @@ class Chain:
         if self._tree.size:
             return
         before = []
-        for note in self._last.read():
+        for time, note in self._last.read():
             with suppress(NoteError):
                 found = Checkpoint.parse(note.partition("\n\n")[0] + "\n")
                 root = base64.b64encode(found.root).decode()
                 before.append(
-                    {"origin": found.origin, "size": found.size, "root": root}
+                    {
+                        "origin": found.origin,
+                        "size": found.size,
+                        "root": root,
+                        "time": rfc3339(time),
+                    }
                 )
         self._append(self._body(START, {**self._about, "before": before}).encode())
         self._last.remove_old()
@@ -125,13 +176,10 @@ class Chain:
         torn = ""
         if self._torn:
             torn = '"torn":["' + '","'.join(self._torn) + '"],'
-        line = b'{"v":1,"seq":%d,"kas":"%b","prev":"%b",%b%b' % (
-            self._tree.size,
-            self._kas.encode(),
-            self._prev.encode(),
-            torn.encode(),
-            body[1:],
-        )
+        self._put(_line(self._tree.size, self._kas, self._prev, torn, body))
+        self._torn.clear()
+
+    def _put(self, line: bytes) -> None:
         try:
             self._file.write(line)
         except OSError:
@@ -141,7 +189,6 @@ class Chain:
                 self._torn.append(sha256(fragment).hexdigest())
                 del self._torn[:-MAX_TORN]
             raise
-        self._torn.clear()
         leaf = leaf_hash(line[:-1])
         self._tree.append(leaf)
         self._prev = leaf.hex()
@@ -158,9 +205,11 @@ class Chain:
         # The lines must be on disk before a signature says that they exist: after a
         # power failure, the log would seem to be cut.
         self._file.sync()
+        time = f"time {rfc3339(self._now())}"
         root = self._tree.root()
-        note = self._signer.sign(str(Checkpoint(origin_of(self._kas), size, root)))
-        self._append(self._body(CHECKPOINT, {"note": note}).encode())
+        checkpoint = Checkpoint(origin_of(self._kas), size, root, (time,))
+        note = self._signer.sign(str(checkpoint))
+        self._put(checkpoint_line(size, self._kas, self._prev, note))
         self._signed = size + 1
         self._due = self._signed + MAX_UNSIGNED
         self.checkpoints += 1
@@ -193,5 +242,5 @@ class Chain:
 
     def _go_on(self) -> None:
         if self._tree.size:
-            hashes = [base64.b64encode(one).decode() for one in self._tree.hashes]
+            hashes = [one.hex() for one in self._tree.hashes]
             self._append(self._body(CONTINUE, {"hashes": hashes}).encode())

@@ -45,23 +45,26 @@ class LastCheckpoints:
         path = self.folder / f"{kas}{_SUFFIX}"
         replace_file(path, note.encode(), durable=False)
 
-    def read(self) -> list[str]:
-        """Return the newest notes, at most `MAX_CHAINS`."""
+    def read(self) -> list[tuple[float, str]]:
+        """
+        Return the newest notes, at most `MAX_CHAINS`, and the times of their files in
+        seconds since 1970.
+        """
         notes = []
-        for path in self._newest()[:MAX_CHAINS]:
+        for time, path in self._newest()[:MAX_CHAINS]:
             with suppress(OSError, UnicodeDecodeError), path.open("rb") as file:
-                notes.append(file.read(MAX_NOTE).decode())
+                notes.append((time / 10**9, file.read(MAX_NOTE).decode()))
         return notes
 
     def remove_old(self) -> None:
         """Remove all files but the newest."""
-        for path in self._newest()[MAX_CHAINS:]:
+        for _, path in self._newest()[MAX_CHAINS:]:
             with suppress(OSError):
                 path.unlink()
 
-    def _newest(self) -> list[Path]:
+    def _newest(self) -> list[tuple[int, Path]]:
         found = []
         for path in self.folder.glob(f"*{_SUFFIX}"):
             with suppress(OSError):
                 found.append((path.stat().st_mtime_ns, path))
-        return [path for _, path in sorted(found, reverse=True)]
+        return sorted(found, reverse=True)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from kas.audit.chain import Chain
+from kas.audit.chain import Chain, rfc3339
 from kas.audit.key import read_signer
 from kas.audit.last import LastCheckpoints
 from kas.config.schema import Audit
@@ -91,6 +90,8 @@ class AuditLog(Collector, Part):
         self._seconds: Callable[[], float] = runtime.reactor.seconds
         #: Returns a new id for an event.
         self.new_id: Callable[[], str] = Uuid7(runtime.now)
+        # For the writer's thread.
+        self._other_ids = Uuid7(runtime.now)
         self._kas = runtime.instance_id.hex()
         self._recorded = 0
         self._started = False
@@ -115,6 +116,7 @@ class AuditLog(Collector, Part):
                 LastCheckpoints(state),
                 self._chain_line,
                 about,
+                runtime.now,
             )
             self._writer = LogWriter(self._chain, self._dropped_line)
 
@@ -191,7 +193,7 @@ class AuditLog(Collector, Part):
     def _note_left_out(self) -> None:
         count, self._unsaid = self._unsaid, 0
         if count and self._writer is not None:
-            self._write(self._note("audit.left_out", count))
+            self._write(self._note("audit.left_out", count, self.new_id()))
 
     def _line(
         self,
@@ -226,26 +228,26 @@ class AuditLog(Collector, Part):
                 return text
             longest //= 2
 
-    def _head(self, stage: AuditStage, event_id: str = "") -> dict[str, Any]:
+    def _head(self, stage: AuditStage, event_id: str) -> dict[str, Any]:
         """Return the fields of any event."""
-        now = datetime.fromtimestamp(self._runtime.now(), UTC)
         return {
             "stage": stage.value,
             "id": event_id or self.new_id(),
-            "time": now.isoformat(timespec="microseconds"),
+            "time": rfc3339(self._runtime.now()),
         }
 
     def _chain_line(self, action: str, fields: Mapping[str, Any]) -> str:
         """Return a line of the chain itself, whose texts are not shortened."""
-        line = {**self._head(AuditStage.CHANGED), "action": action, **fields}
+        head = self._head(AuditStage.CHANGED, self._other_ids())
+        line = {**head, "action": action, **fields}
         return _encode(line) + "\n"
 
-    def _note(self, action: str, count: int) -> str:
+    def _note(self, action: str, count: int, event_id: str) -> str:
         fields = {"action": action, "outcome": "", "count": count}
-        return self._line(AuditStage.CHANGED, "", fields)
+        return self._line(AuditStage.CHANGED, event_id, fields)
 
     def _dropped_line(self, count: int) -> str:
-        return self._note("audit.dropped", count)
+        return self._note("audit.dropped", count, self._other_ids())
 
     def collect(self) -> Iterator[Metric]:
         for name, text, value in (

@@ -122,11 +122,16 @@ class NoteSigner:
 
 @attrs.frozen
 class Checkpoint:
-    """The state of a log: its name, its number of lines, and the root of its tree."""
+    """
+    The state of a log: its name, its number of lines, and the root of its tree.
+
+    :ivar extensions: further lines of the text.
+    """
 
     origin: str
     size: int
     root: bytes
+    extensions: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
@@ -135,7 +140,7 @@ class Checkpoint:
 
         :raises NoteError: if *text* is not a checkpoint.
         """
-        origin, size, root, *_ = (text + "\n\n\n").split("\n", 3)
+        origin, size, root, *extensions = text.split("\n") + [""] * 3
         data = _decoded(root)
         if (
             _ORIGIN.fullmatch(origin) is None
@@ -143,11 +148,12 @@ class Checkpoint:
             or len(data) != HASH_BYTES
         ):
             raise NoteError("not a checkpoint: origin, size and root on three lines")
-        return cls(origin, int(size), data)
+        return cls(origin, int(size), data, tuple(one for one in extensions if one))
 
     def __str__(self) -> str:
         root = base64.b64encode(self.root).decode()
-        return f"{self.origin}\n{self.size}\n{root}\n"
+        lines = (self.origin, str(self.size), root, *self.extensions)
+        return "".join(f"{line}\n" for line in lines)
 
 
 def _decoded(text: str) -> bytes:

@@ -13,6 +13,7 @@ __all__ = ["cli"]
 _FILES = {
     "agent": "identities",
     "applications": "live",
+    "audit": "audit",
     "clusters": "live",
     "components": "live",
     "config": "checks",

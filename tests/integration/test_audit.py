@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from kas.ctl.operator import operator_name
 from tests.integration.cluster import ControlPlane
 from tests.integration.objects import config_maps
-from tests.integration.processes import eventually
+from tests.integration.processes import eventually, kasctl
 from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, Kas
 
@@ -192,3 +193,57 @@ def test_changes_by_kasctl(short: Path, workers: str) -> None:
     assert (added["as"], added["groups"]) == ("alice@example.com", "dev")
     token = next(word for word in said.split() if len(word) > 40)
     assert token not in "".join(lines)
+
+
+def verified(kas: AuditedKas, *options: str | Path) -> tuple[int, str]:
+    """Return the exit status of ``kasctl audit verify``, and its output."""
+    files = sorted(kas.folder.glob("audit.jsonl*"))
+    done = kasctl("audit", "verify", *files, *options, state=kas.state, check=False)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("workers", ["", "workers: 2\n"], ids=["alone", "workers"])
+def test_a_chain_from_start_to_stop(short: Path, workers: str) -> None:
+    """After a rotation, a restart and a kill, and with each line changed in turn."""
+    kas = AuditedKas(short, workers)
+    file = kas.folder / "audit.jsonl"
+
+    def lines(action: str) -> int:
+        return file.read_text().count(f'"action":"{action}"') if file.exists() else 0
+
+    kas.start()
+    processes = 2 if workers else 1
+    try:
+        kas.ctl("agent", "add", "main")
+        eventually(lambda: lines("agent.add"), what="the event")
+        file.rename(kas.folder / "audit.jsonl.1")
+        assert kas.process is not None
+        kas.process.child.send_signal(signal.SIGHUP)
+        eventually(
+            lambda: lines("audit.continue") == processes, what="the continued chains"
+        )
+        kas.ctl("agent", "rotate", "main")
+        eventually(lambda: lines("agent.rotate"), what="the event")
+    finally:
+        kas.stop()
+    assert verified(kas, "--key", kas.ctl("audit", "key").strip())[0] == 0
+    # Killed: the end of the chain is missing, and the next chain names it.
+    kas.start()
+    kas.ctl("agent", "rotate", "main")
+    eventually(lambda: lines("agent.rotate") == 2, what="the event")
+    eventually(lambda: verified(kas)[0] == 0, what="a checkpoint of all lines")
+    assert kas.process is not None
+    if not workers:
+        kas.process.kill()
+        kas.start()
+        eventually(lambda: verified(kas)[0] == 0, what="a checkpoint of the new chain")
+        assert verified(kas, "--key", kas.ctl("audit", "key").strip())[0] == 2
+    kas.stop()
+    good = file.read_bytes().splitlines(keepends=True)
+    changed = good.copy()
+    changed[2] = changed[2].replace(b"main", b"nobody").replace(b'"v":1', b'"v":2')
+    for number, text in enumerate((changed, good[:-1], good[1:], [*good, good[0]])):
+        file.write_bytes(b"".join(text))
+        assert verified(kas)[0] != 0, number
+    file.write_bytes(b"".join(good))
+    assert verified(kas)[0] == 0

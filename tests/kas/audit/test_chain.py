@@ -34,7 +34,7 @@ def body(action: str, fields: Mapping[str, Any] | None = None) -> str:
     return json.dumps({"stage": "changed", "action": action, **(fields or {})}) + "\n"
 
 
-class World:
+class ChainWorld:
     """A chain, and its file."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +45,9 @@ class World:
         self.chain = self.another("a1")
 
     def another(self, kas: str) -> Chain:
-        return Chain(self.file, kas, SIGNER, self.last, body, {"host": "h"})
+        return Chain(
+            self.file, kas, SIGNER, self.last, body, {"host": "h"}, lambda: 0.0
+        )
 
     def write(self, action: str) -> None:
         self.chain.write(body(action).encode())
@@ -61,11 +63,11 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> ChainWorld:
+    return ChainWorld(tmp_path)
 
 
-def test_each_line_has_the_hash_of_the_line_before(world: World) -> None:
+def test_each_line_has_the_hash_of_the_line_before(world: ChainWorld) -> None:
     for number in range(3):
         world.write(f"event {number}")
     raw, prev = world.raw(), ""
@@ -77,13 +79,14 @@ def test_each_line_has_the_hash_of_the_line_before(world: World) -> None:
     assert world.actions() == ["audit.start", "event 0", "event 1", "event 2"]
 
 
-def test_a_checkpoint(world: World) -> None:
+def test_a_checkpoint(world: ChainWorld) -> None:
     world.write("event")
     world.chain.sign()
     *before, last = world.raw()
     note = json.loads(last)["note"]
     found = Checkpoint.parse(SIGNER.key.read(note))
-    assert found == Checkpoint("txkas-audit/a1", 2, root_of(before))
+    time = ("time 1970-01-01T00:00:00.000000+00:00",)
+    assert found == Checkpoint("txkas-audit/a1", 2, root_of(before), time)
     (path,) = world.last.folder.iterdir()
     assert path.read_text() == note
     # Nothing is new.
@@ -91,7 +94,7 @@ def test_a_checkpoint(world: World) -> None:
     assert len(world.raw()) == 3
 
 
-def test_many_lines_are_signed_without_waiting(world: World) -> None:
+def test_many_lines_are_signed_without_waiting(world: ChainWorld) -> None:
     for _ in range(2 * MAX_UNSIGNED):
         world.write("event")
     places = [n for n, one in enumerate(world.actions()) if one == "audit.checkpoint"]
@@ -99,7 +102,7 @@ def test_many_lines_are_signed_without_waiting(world: World) -> None:
 
 
 def test_lines_are_on_disk_before_they_are_signed(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: ChainWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a power failure would look like a cut."""
 
@@ -120,7 +123,7 @@ def test_lines_are_on_disk_before_they_are_signed(
     assert world.actions()[-1] == "audit.checkpoint"
 
 
-def test_another_file(world: World) -> None:
+def test_another_file(world: ChainWorld) -> None:
     """Its first line has the hashes with which the tree continues."""
     world.write("event")
     moved = world.path.with_name("audit.jsonl.1")
@@ -139,7 +142,7 @@ def test_another_file(world: World) -> None:
     assert second["seq"] == 4
 
 
-def test_the_first_line_names_other_chains(world: World) -> None:
+def test_the_first_line_names_other_chains(world: ChainWorld) -> None:
     world.write("event")
     world.chain.end()
     again = world.another("b2")
@@ -148,7 +151,7 @@ def test_the_first_line_names_other_chains(world: World) -> None:
     assert [(one["origin"], one["size"]) for one in before] == [("txkas-audit/a1", 3)]
 
 
-def test_a_limited_number_of_other_chains(world: World) -> None:
+def test_a_limited_number_of_other_chains(world: ChainWorld) -> None:
     for number in range(MAX_CHAINS + 5):
         note = SIGNER.sign(
             str(Checkpoint(f"txkas-audit/{number:032x}", 9**9, b"r" * 32))
@@ -164,7 +167,7 @@ def test_a_limited_number_of_other_chains(world: World) -> None:
     assert len(list(world.last.folder.iterdir())) == MAX_CHAINS
 
 
-class Full:
+class FullDisk:
     """A disk with little room, in place of `os.write`."""
 
     def __init__(self) -> None:
@@ -180,13 +183,13 @@ class Full:
 
 
 @pytest.fixture
-def full(monkeypatch: pytest.MonkeyPatch) -> Full:
-    disk = Full()
+def full(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
+    disk = FullDisk()
     monkeypatch.setattr(os, "write", disk)
     return disk
 
 
-def test_a_full_disk(world: World, full: Full) -> None:
+def test_a_full_disk(world: ChainWorld, full: FullDisk) -> None:
     """The next line names each incomplete line, and the chain has no gap."""
     world.write("first")
     for room in (10, 0, 20):
@@ -206,7 +209,9 @@ def test_a_full_disk(world: World, full: Full) -> None:
     assert json.loads(second)["prev"] == sha256(b"\x00" + first).hexdigest()
 
 
-def test_a_limited_number_of_incomplete_lines(world: World, full: Full) -> None:
+def test_a_limited_number_of_incomplete_lines(
+    world: ChainWorld, full: FullDisk
+) -> None:
     world.write("first")
     for _ in range(2 * MAX_TORN):
         full.room = 2
@@ -217,7 +222,7 @@ def test_a_limited_number_of_incomplete_lines(world: World, full: Full) -> None:
     assert len(json.loads(world.raw()[-1])["torn"]) == MAX_TORN
 
 
-def test_dropped_lines_have_no_number(world: World) -> None:
+def test_dropped_lines_have_no_number(world: ChainWorld) -> None:
     writer = LogWriter(
         world.chain, lambda count: body("audit.dropped", {"count": count})
     )

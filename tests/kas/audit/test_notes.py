@@ -87,7 +87,9 @@ def test_a_checkpoint() -> None:
     checkpoint = Checkpoint("txkas-audit/a1", 5, b"r" * 32)
     assert Checkpoint.parse(str(checkpoint)) == checkpoint
     # Later versions may have further lines.
-    assert Checkpoint.parse(f"{checkpoint}more\n") == checkpoint
+    more = Checkpoint("txkas-audit/a1", 5, b"r" * 32, ("time 1", "more"))
+    assert Checkpoint.parse(f"{checkpoint}time 1\nmore\n") == more
+    assert str(more) == f"{checkpoint}time 1\nmore\n"
 
 
 ROOT = base64.b64encode(b"r" * 32).decode()

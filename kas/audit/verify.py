@@ -1,0 +1,511 @@
+"""
+Verification of audit logs, with the files and the public key alone.
+
+Files are read once, line by line; the memory depends on the number of chains and of
+requests that have not ended, not on the number of lines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from hashlib import sha256
+from typing import Any
+
+import attrs
+
+from kas.audit.chain import (
+    CHECKPOINT,
+    CONTINUE,
+    START,
+    STOP,
+    checkpoint_line,
+    origin_of,
+)
+from kas.audit.files import MAX_LINE
+from kas.audit.notes import Checkpoint, NoteError, NoteKey
+from kas.audit.tree import MerkleTree
+
+__all__ = ["ChainReport", "LogFinding", "LogReport", "Verdict", "Verifier"]
+
+
+#: Maximum number of incomplete lines, and of checkpoints of one chain, that are
+#: remembered.
+MAX_FRAGMENTS = MAX_CHECKPOINTS = 10_000
+
+#: Maximum number of chains: a year of hourly restarts.
+MAX_CHAINS = 10_000
+
+#: Maximum number of requests without an end that are remembered for one chain.
+MAX_BEGUN = 100_000
+
+#: The beginning of each line.  A text in JSON never contains it, because its quotation
+#: marks would be escaped.
+_MARK = b'{"v":1,"seq":'
+
+_LINE = re.compile(
+    rb'\{"v":1,"seq":(0|[1-9][0-9]{0,17}),"kas":"([0-9a-f]{1,64})",'
+    rb'"prev":"([0-9a-f]{64}|)",(?:"torn":\[([0-9a-f",]*)\],)?"stage":"([a-z]+)",'
+    rb'"id":"([0-9a-f-]{36})","time":"([0-9T:.+-]{20,40})",'
+    rb'(?:"module":"[^"\\]*",)?"action":"([^"\\]*)"'
+)
+
+_BEGUN, _ENDED = b"begun", b"ended"
+_ACTIONS = frozenset(one.encode() for one in (START, STOP, CONTINUE, CHECKPOINT))
+
+
+class Verdict(IntEnum):
+    """The result for a log, which is also the status of `kasctl`; see `worst`."""
+
+    GOOD = 0
+    #: Lines were changed, inserted, reordered or removed.
+    TAMPERED = 1
+    #: Nothing is wrong, but the files do not prove that nothing is missing.
+    INCOMPLETE = 2
+
+    @staticmethod
+    def worst(verdicts: Iterable[Verdict]) -> Verdict:
+        """Return the most important of *verdicts*; `GOOD` without any."""
+        found = set(verdicts)
+        for one in (Verdict.TAMPERED, Verdict.INCOMPLETE):
+            if one in found:
+                return one
+        return Verdict.GOOD
+
+
+@attrs.frozen
+class LogFinding:
+    """
+    Something that a reader of the log has to know.
+
+    :ivar place: ``file:line``; empty if it is not about one line.
+    """
+
+    verdict: Verdict
+    place: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}" if self.place else self.text
+
+
+@attrs.frozen
+class ChainReport:
+    """
+    The result for one chain.
+
+    :ivar lines: number of its lines in the files.
+    :ivar signed: number of lines, from the first one, that a checkpoint proves.
+    :ivar state: ``ended``, ``open``, or ``wrong``.
+    :ivar unfinished: places of requests that have not ended.
+    """
+
+    kas: str
+    lines: int
+    signed: int
+    state: str
+    unfinished: Sequence[str]
+
+
+@attrs.frozen
+class LogReport:
+    """The result for a log."""
+
+    findings: Sequence[LogFinding]
+    chains: Sequence[ChainReport]
+    lines: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """The result for all findings together."""
+        return Verdict.worst(one.verdict for one in self.findings)
+
+
+class _Chain:
+    """One chain, as far as it was read."""
+
+    __slots__ = (
+        "begun",
+        "checkpoints",
+        "expected",
+        "found",
+        "kas",
+        "lines",
+        "next",
+        "prev",
+        "sealed",
+        "signed",
+        "stopped",
+        "tree",
+        "wrong",
+    )
+
+    def __init__(self, kas: str) -> None:
+        self.kas = kas
+        #: Number and ``prev`` of the next line.
+        self.next = 0
+        self.prev = b""
+        #: None while the lines before are unknown.
+        self.tree: MerkleTree | None = None
+        self.lines = 0
+        #: Number of lines that are proven, and number of lines that end with a
+        #: checkpoint.
+        self.signed = self.sealed = 0
+        self.stopped = False
+        self.wrong = False
+        #: Places of requests that have not ended, by id.
+        self.begun: dict[bytes, str] = {}
+        #: Roots of checkpoints in the chain, by size.
+        self.checkpoints: dict[int, bytes] = {}
+        #: Roots that the chain must have, by size.
+        self.expected: dict[int, bytes] = {}
+        self.found: list[LogFinding] = []
+
+
+@attrs.frozen
+class _Fragment:
+    place: str
+    digest: str
+    #: The chain whose last line it may be, and the number of this line.
+    chain: _Chain | None
+    seq: int
+    #: Whether the fragment may be the beginning of any line.
+    short: bool
+
+
+class Verifier:
+    """
+    Reader of the lines of a log, in order.
+
+    :param key: the public key of kas.
+    :param checkpoints: signed notes that were stored elsewhere, and their times as in
+        lines: the log must contain the lines of each chain whose note is not older than
+        the log.  An empty time is never older.
+    :raises NoteError: if the key has not signed a checkpoint.
+    """
+
+    def __init__(
+        self, key: NoteKey, checkpoints: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        self._key = key
+        self._chains: dict[bytes, _Chain] = {}
+        self._findings: list[LogFinding] = []
+        self._fragments: list[_Fragment] = []
+        self._torn: set[str] = set()
+        self._lines = 0
+        self._legacy = 0
+        #: The time of the first line.
+        self._since = ""
+        #: Roots, by the origin and size of the checkpoints.
+        self._outside: dict[str, dict[int, bytes]] = {}
+        self._times: dict[str, str] = {}
+        for time, note in checkpoints:
+            one = Checkpoint.parse(key.read(note))
+            self._outside.setdefault(one.origin, {})[one.size] = one.root
+            self._times[one.origin] = time
+        #: Checkpoints that lines of other chains name: origin, size, root, time, place.
+        self._named: list[tuple[str, int, bytes, str, str]] = []
+
+    def read(self, name: str, lines: Iterable[bytes]) -> None:
+        """
+        Read the lines of one file.
+
+        :param name: the name of the file, for findings.
+        :param lines: each with its line feed; the last one may have none.
+        """
+        number = 0
+        for number, line in enumerate(lines, 1):
+            found = _LINE.match(line)
+            if (
+                found is not None
+                and line.endswith(b"}\n")
+                and line.find(_MARK, 1) < 0
+                and len(line) <= MAX_LINE
+            ):
+                self._line(line[:-1], found, name, number)
+            else:
+                self._odd_line(line, name, number)
+        self._lines += number
+
+    def _odd_line(self, line: bytes, name: str, number: int) -> None:
+        """
+        Read a line that is incomplete, or begins with an incomplete line of another
+        process.
+        """
+        whole = line.endswith(b"\n")
+        line = line.rstrip(b"\n")
+        if line.startswith(b'{"time":') and not self._chains:
+            self._legacy += 1
+            return
+        pieces = line.split(_MARK)
+        for place, piece in enumerate(pieces):
+            text = piece if place == 0 else _MARK + piece
+            if place == 0 and not text and len(pieces) > 1:
+                continue
+            found = _LINE.match(text)
+            last = place == len(pieces) - 1
+            complete = last and whole and text.endswith(b"}") and len(text) < MAX_LINE
+            if found is not None and complete:
+                self._line(text, found, name, number)
+            else:
+                self._fragment(text, found, f"{name}:{number}")
+
+    def _fragment(self, text: bytes, found: re.Match[bytes] | None, place: str) -> None:
+        if len(self._fragments) >= MAX_FRAGMENTS:
+            if len(self._fragments) == MAX_FRAGMENTS:
+                why = f"more than {MAX_FRAGMENTS} incomplete lines"
+                self._findings.append(LogFinding(Verdict.TAMPERED, place, why))
+                self._fragments.append(_Fragment(place, "", None, 0, True))
+            return
+        chain, seq = None, 0
+        if found is not None:
+            chain, seq = self._chains.get(found[2]), int(found[1])
+            if chain is not None and (chain.next, chain.prev) != (seq, found[3]):
+                chain = None
+        short = found is None and (
+            _MARK.startswith(text[: len(_MARK)]) and len(text) < MAX_LINE
+        )
+        digest = sha256(text).hexdigest()
+        self._fragments.append(_Fragment(place, digest, chain, seq, short))
+
+    def _line(
+        self, line: bytes, found: re.Match[bytes], name: str, number: int
+    ) -> None:
+        parts: tuple[Any, ...] = found.groups()
+        seq_text, kas, prev, torn, stage, event_id, time, action = parts
+        seq = int(seq_text)
+        chain = self._chains.get(kas)
+        if chain is None:
+            if len(self._chains) >= MAX_CHAINS:
+                self._fragment(line, None, f"{name}:{number}")
+                return
+            self._since = self._since or time.decode()
+            chain = self._chains[kas] = self._new_chain(
+                kas, seq, prev, action, name, number
+            )
+        if chain.wrong:
+            return
+        if seq != chain.next or prev != chain.prev:
+            self._wrong(chain, f"{name}:{number}", _why(chain, seq))
+            return
+        if torn is not None and len(self._torn) < MAX_FRAGMENTS:
+            self._torn.update(torn.decode().replace('"', "").split(","))
+        chain.lines += 1
+        if action in _ACTIONS:
+            if not self._read_own(chain, line, action, f"{name}:{number}"):
+                return
+        elif stage == _BEGUN:
+            if len(chain.begun) < MAX_BEGUN:
+                chain.begun[event_id] = f"{name}:{number}"
+        elif stage == _ENDED:
+            chain.begun.pop(event_id, None)
+        leaf = sha256(b"\x00" + line)
+        chain.next = seq + 1
+        chain.prev = leaf.hexdigest().encode()
+        tree = chain.tree
+        if tree is not None:
+            tree.append(leaf.digest())
+            if chain.expected:
+                root = chain.expected.pop(chain.next, None)
+                if root is not None:
+                    self._check_expected(chain, root, f"{name}:{number}")
+
+    def _check_expected(self, chain: _Chain, root: bytes, place: str) -> None:
+        """Compare the lines so far with a checkpoint from elsewhere."""
+        assert chain.tree is not None
+        if root == chain.tree.root():
+            chain.signed = max(chain.signed, chain.next)
+        else:
+            self._wrong(chain, place, "a checkpoint from elsewhere has other lines")
+
+    def _new_chain(
+        self, kas: bytes, seq: int, prev: bytes, action: bytes, name: str, number: int
+    ) -> _Chain:
+        chain = _Chain(kas.decode())
+        chain.next, chain.prev = seq, prev
+        chain.expected = dict(self._outside.get(origin_of(chain.kas), {}))
+        place = f"{name}:{number}"
+        if seq == 0:
+            chain.tree = MerkleTree()
+            if prev or action != START.encode():
+                self._wrong(chain, place, "not the first line of a chain")
+        elif action == CONTINUE.encode():
+            # Retention removes whole files.
+            why = f"lines 0 to {seq - 1} of chain {chain.kas} are in no file here"
+            chain.found.append(LogFinding(Verdict.GOOD, place, why))
+        else:
+            why = f"lines 0 to {seq - 1} of chain {chain.kas} are missing"
+            chain.found.append(LogFinding(Verdict.INCOMPLETE, place, why))
+        return chain
+
+    def _wrong(self, chain: _Chain, place: str, why: str) -> None:
+        chain.wrong = True
+        text = f"chain {chain.kas}: {why}"
+        chain.found.append(LogFinding(Verdict.TAMPERED, place, text))
+
+    def _read_own(self, chain: _Chain, line: bytes, action: bytes, place: str) -> bool:
+        """
+        Read a line that the chain itself has written; return whether it is right.
+        """
+        try:
+            event = json.loads(line)
+            if action == START.encode():
+                self._read_start(event, place)
+            elif action == CONTINUE.encode():
+                self._read_continue(chain, event)
+            elif action == CHECKPOINT.encode():
+                self._read_checkpoint(chain, event, line)
+            else:
+                chain.stopped = True
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            self._wrong(chain, place, "a line of the chain itself is malformed")
+        except NoteError as error:
+            self._wrong(chain, place, str(error))
+        return not chain.wrong
+
+    def _read_start(self, event: Mapping[str, Any], place: str) -> None:
+        for one in event["before"]:
+            text = f"{one['origin']}\n{one['size']}\n{one['root']}\n"
+            found = Checkpoint.parse(text)
+            time = str(one["time"])
+            self._named.append((found.origin, found.size, found.root, time, place))
+
+    def _read_continue(self, chain: _Chain, event: Mapping[str, Any]) -> None:
+        hashes = map(bytes.fromhex, event["hashes"])
+        tree = MerkleTree(chain.next, hashes)
+        if chain.tree is None:
+            # The next checkpoint proves that the hashes are right.
+            chain.tree = tree
+        elif chain.tree.hashes != tree.hashes:
+            raise NoteError("the hashes of the lines in earlier files are wrong")
+
+    def _read_checkpoint(
+        self, chain: _Chain, event: Mapping[str, Any], line: bytes
+    ) -> None:
+        found = Checkpoint.parse(self._key.read(event["note"]))
+        expected = checkpoint_line(
+            chain.next, chain.kas, chain.prev.decode(), event["note"]
+        )
+        if line != expected[:-1]:
+            raise NoteError("the line of a checkpoint was changed")
+        if found.origin != origin_of(chain.kas) or found.size != chain.next:
+            raise NoteError("a checkpoint of another line")
+        if chain.tree is not None and found.root != chain.tree.root():
+            raise NoteError("a checkpoint does not match the lines before it")
+        # Its note determines the line of the checkpoint, too.
+        chain.signed = chain.sealed = chain.next + 1
+        chain.checkpoints[found.size] = found.root
+        if len(chain.checkpoints) > MAX_CHECKPOINTS:
+            del chain.checkpoints[next(iter(chain.checkpoints))]
+
+    # The end of all files.
+
+    def finish(self) -> LogReport:
+        """Return the result, after the last file."""
+        if not self._chains:
+            why = "the files contain no line of a chain"
+            self._findings.append(LogFinding(Verdict.INCOMPLETE, "", why))
+        if self._legacy:
+            why = f"{self._legacy} lines of an earlier version of kas are not protected"
+            self._findings.append(LogFinding(Verdict.INCOMPLETE, "", why))
+        self._check_named()
+        self._check_outside()
+        for chain in self._chains.values():
+            self._check_end(chain)
+            self._findings += chain.found
+        self._check_fragments()
+        chains = [
+            ChainReport(
+                chain.kas,
+                chain.lines,
+                chain.signed,
+                "wrong" if chain.wrong else "ended" if chain.stopped else "open",
+                list(chain.begun.values()),
+            )
+            for chain in self._chains.values()
+        ]
+        return LogReport(self._findings, chains, self._lines)
+
+    def _by_origin(self, origin: str) -> _Chain | None:
+        return self._chains.get(origin.rpartition("/")[2].encode())
+
+    def _check_named(self) -> None:
+        """Check the checkpoints that the first lines of other chains name."""
+        for origin, size, root, time, place in self._named:
+            chain = self._by_origin(origin)
+            if chain is None:
+                self._check_missing(origin, size, time, place)
+            elif not chain.wrong:
+                if chain.next < size:
+                    self._wrong(chain, place, _missing(chain, size))
+                elif chain.checkpoints.get(size, root) != root:
+                    self._wrong(chain, place, "this line names another history of it")
+
+    def _check_missing(self, origin: str, size: int, time: str, place: str) -> None:
+        """
+        Report a chain without lines, unless its last checkpoint is older than the log.
+
+        This is no proof of a deletion, because several kas with one state directory may
+        have a file each.
+        """
+        if not time or time >= self._since:
+            why = f"all {size} lines of {origin} are missing"
+            self._findings.append(LogFinding(Verdict.INCOMPLETE, place, why))
+
+    def _check_outside(self) -> None:
+        for origin, sizes in self._outside.items():
+            chain = self._by_origin(origin)
+            size = max(sizes)
+            if chain is None:
+                self._check_missing(origin, size, self._times[origin], "")
+            elif not chain.wrong and chain.next < size:
+                self._wrong(chain, "", _missing(chain, size))
+
+    def _check_end(self, chain: _Chain) -> None:
+        if chain.wrong:
+            return
+        tail = chain.next - chain.signed
+        if chain.stopped:
+            if chain.sealed == chain.next:
+                if chain.begun:
+                    why = f"chain {chain.kas}: {len(chain.begun)} requests have no end"
+                    chain.found.append(LogFinding(Verdict.INCOMPLETE, "", why))
+                return
+            why = f"chain {chain.kas}: its last lines are not signed"
+        elif chain.signed and origin_of(chain.kas) in self._outside:
+            # The chain is complete up to this checkpoint; kas may be running.
+            if tail > 0:
+                why = f"chain {chain.kas}: the last {tail} lines are not signed yet"
+                chain.found.append(LogFinding(Verdict.GOOD, "", why))
+            return
+        else:
+            why = (
+                f"chain {chain.kas} has no end: kas is running or was killed, or the "
+                "last lines are missing; compare it with a checkpoint"
+            )
+        chain.found.append(LogFinding(Verdict.INCOMPLETE, "", why))
+
+    def _check_fragments(self) -> None:
+        for one in self._fragments:
+            if one.digest in self._torn or not one.digest:
+                continue
+            chain = one.chain
+            if one.short or (chain is not None and chain.next == one.seq):
+                verdict, why = Verdict.INCOMPLETE, "an incomplete line"
+            else:
+                verdict, why = Verdict.TAMPERED, "not a line of kas"
+            self._findings.append(LogFinding(verdict, one.place, why))
+
+
+def _why(chain: _Chain, seq: int) -> str:
+    if seq < chain.next:
+        return f"line {seq} is repeated or inserted; expected line {chain.next}"
+    if seq > chain.next:
+        return f"lines {chain.next} to {seq - 1} are missing"
+    return f"line {seq - 1}, or the hash of it in line {seq}, was changed"
+
+
+def _missing(chain: _Chain, size: int) -> str:
+    return f"lines {chain.next} to {size - 1} are missing; a checkpoint proves them"
