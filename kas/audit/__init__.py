@@ -6,6 +6,7 @@ The audit log: who did what, in lines that cannot be changed unnoticed.
     tree.py         Merkle trees of lines
     notes.py        signatures of checkpoints
     files.py        the files, also after a rotation
+    search.py       finds events
     verify.py       finds changes of the lines
     key.py          the key for them, in the state directory
     last.py         the last checkpoint of each chain, in the state directory

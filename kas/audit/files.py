@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import IO, cast
 
-__all__ = ["MAX_LINE", "in_order", "lines_of", "open_log"]
+__all__ = ["MAX_LINE", "follow", "in_order", "lines_of", "open_log"]
 
 #: Maximum bytes of a line: kas writes at most 16 KiB.  A longer line is read as several
 #: lines.
@@ -61,3 +62,49 @@ def _first_time(path: Path) -> str:
             if isinstance(time, str):
                 return time
     return ""
+
+
+def follow(path: Path, wait: Callable[[], object]) -> Iterator[bytes]:
+    """
+    Yield the lines of a file, and then each new line, also after a rotation.
+
+    :param wait: called when there is no new line; if it raises an exception, the
+        generator ends with it.
+    :raises OSError: if the file cannot be read at first.
+    """
+    file = path.open("rb")
+    rest = b""
+    try:
+        while True:
+            line = file.readline(MAX_LINE)
+            if line:
+                rest += line
+                if rest.endswith(b"\n") or len(rest) >= MAX_LINE:
+                    yield rest
+                    rest = b""
+                continue
+            if _was_replaced(file, path):
+                # kas may write to the old file until it reopens the log.
+                wait()
+                for line in lines_of(file):
+                    yield rest + line
+                    rest = b""
+                file.close()
+                file = path.open("rb")
+                rest = b""
+                continue
+            wait()
+    finally:
+        file.close()
+
+
+def _was_replaced(file: IO[bytes], path: Path) -> bool:
+    """Tell whether the path names another file, or the file was truncated."""
+    try:
+        now = path.stat()
+    except OSError:
+        return False
+    here = os.fstat(file.fileno())
+    return (now.st_dev, now.st_ino) != (here.st_dev, here.st_ino) or (
+        here.st_size < file.tell()
+    )

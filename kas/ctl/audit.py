@@ -1,24 +1,39 @@
-"""``kasctl audit``: verify the audit log of kas."""
+"""``kasctl audit``: verify and search the audit log of kas."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from datetime import datetime
+from functools import wraps
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import click
 
 from kas.audit.chain import rfc3339
-from kas.audit.files import in_order, lines_of, open_log
+from kas.audit.files import follow, in_order, lines_of, open_log
 from kas.audit.key import read_signer
 from kas.audit.last import LastCheckpoints
 from kas.audit.notes import MAX_NOTE, NoteError, NoteKey
+from kas.audit.search import AuditQuery, Found, ObjectPattern
 from kas.audit.verify import LogReport, Verdict, Verifier
 from kas.ctl.common import Ctl, command, counted, printable
+from tunnel.config import parse_duration
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.toolkit.files import in_words
 
 __all__ = ["declare"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+#: Maximum number of events that a command prints, unless ``--limit`` is given.
+LIMIT = 10_000
+
+#: Seconds between two looks at a file.
+TAIL_PAUSE = 0.5
 
 #: Maximum number of findings, and of requests without an end, that are printed.
 SHOWN = 20
@@ -31,7 +46,7 @@ def declare(group: click.Group) -> None:
 
 @click.group()
 def audit() -> None:
-    """Verify the audit log of kas."""
+    """Verify and search the audit log of kas."""
 
 
 @command(audit, "key")
@@ -101,6 +116,179 @@ def _verify(
         raise SystemExit(int(verdict))
 
 
+class _Time(click.ParamType[str]):
+    """Type of options for a time: a duration before now, or a time of day."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the time as lines have it."""
+        with suppress(ValueError):
+            return rfc3339(time.time() - parse_duration(value))
+        try:
+            found = datetime.fromisoformat(value)
+            return rfc3339(found.timestamp())
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{value!r} is not a time such as 2h (ago) or 2026-05-01T12:00:00+00:00"
+            )
+
+
+class _Object(click.ParamType[ObjectPattern]):
+    """Type of an option for an object of a request."""
+
+    name = "object"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> ObjectPattern:
+        """Parse an object."""
+        try:
+            return ObjectPattern.parse(value)
+        except ValueError as error:
+            self.fail(str(error))
+
+
+def _query_options(function: _F) -> _F:
+    """Add the options that select events, which *function* gets as ``query``."""
+
+    @click.option(
+        "--user",
+        default="",
+        help="A credential (user:alice), its name, or an operator.",
+    )
+    @click.option("--agent", default="", help="The name or id of an agent.")
+    @click.option("-n", "--namespace", default="", help="One namespace.")
+    @click.option(
+        "--object",
+        "pattern",
+        type=_Object(),
+        metavar="OBJECT",
+        help="RESOURCE[/SUBRESOURCE][:[NAMESPACE/]NAME], such as pods/exec:prod/web-0.",
+    )
+    @click.option(
+        "--action",
+        default="",
+        help="An action such as kubernetes.request, or the beginning of one and *.",
+    )
+    @click.option("--denied", is_flag=True, help="Only refused requests.")
+    @click.option(
+        "--since",
+        type=_Time(),
+        default=None,
+        metavar="TIME",
+        help="The earliest time, such as 2h (ago) or 2026-05-01T12:00:00+00:00.",
+    )
+    @click.option(
+        "--until", type=_Time(), default=None, metavar="TIME", help="The latest time."
+    )
+    @wraps(function)
+    def run(
+        *arguments: Any,
+        user: str,
+        agent: str,
+        namespace: str,
+        pattern: ObjectPattern | None,
+        action: str,
+        denied: bool,
+        since: str | None,
+        until: str | None,
+        **rest: Any,
+    ) -> Any:
+        query = AuditQuery(
+            user=user,
+            agent=agent,
+            namespace=namespace,
+            object=pattern,
+            action=action,
+            denied=denied,
+            since=since or "",
+            until=until or "",
+        )
+        return function(*arguments, query=query, **rest)
+
+    return cast("_F", run)
+
+
+@command(audit, "search")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@_query_options
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=LIMIT,
+    show_default=True,
+    help="Maximum number of events.",
+)
+def _search(ctl: Ctl, files: Sequence[Path], query: AuditQuery, limit: int) -> None:
+    """
+    Print events of an audit log, oldest first.
+
+    FILES are the files of the log, in any order; names with .gz are compressed.  With
+    --output json, each line is a line of the log.
+    """
+    count = 0
+    for path in in_order(files):
+        with closing(open_log(path)) as file:
+            for found in query.find(lines_of(file)):
+                if count == limit:
+                    text = f"stopped after {limit} events; see --limit and --since"
+                    click.echo(text, err=True)
+                    return
+                count += 1
+                _print(ctl, found)
+
+
+@command(audit, "tail")
+@click.argument("file", type=click.Path(path_type=Path))
+@_query_options
+@click.option(
+    "--lines",
+    type=click.IntRange(min=0, max=LIMIT),
+    default=10,
+    show_default=True,
+    help="Number of events before the new ones.",
+)
+@click.option("--once", is_flag=True, help="Do not wait for new events.")
+def _tail(ctl: Ctl, file: Path, query: AuditQuery, lines: int, once: bool) -> None:
+    """
+    Print the last events of an audit log, and then each new event, until Ctrl-C.
+
+    FILE is the file to which kas writes.  The command continues with the new file after
+    a rotation.
+    """
+    last: deque[Found] = deque(maxlen=lines)
+    live = False
+
+    def at_end() -> None:
+        nonlocal live
+        if not live:
+            live = True
+            while last:
+                _print(ctl, last.popleft())
+        if once:
+            raise _Ended
+        time.sleep(TAIL_PAUSE)
+
+    with suppress(_Ended, KeyboardInterrupt):
+        for found in query.find(follow(file, at_end)):
+            if live:
+                _print(ctl, found)
+            else:
+                last.append(found)
+
+
+class _Ended(Exception):
+    """Signal that a file has been read."""
+
+
+def _print(ctl: Ctl, found: Found) -> None:
+    text = found.line.decode("utf-8", "replace") if ctl.as_json else str(found)
+    click.echo(text if ctl.as_json else printable(text))
+
+
 def _report(
     ctl: Ctl, files: Sequence[Path], key: str | None, checkpoints: Sequence[Path]
 ) -> LogReport:
@@ -109,8 +297,8 @@ def _report(
         if key is None:
             state = ctl.existing()
             public = read_signer(state).key
-            for time, note in LastCheckpoints(state).read():
-                notes.append((rfc3339(time), note))
+            for seconds, note in LastCheckpoints(state).read():
+                notes.append((rfc3339(seconds), note))
         else:
             text = key if "+" in key else Path(key).read_text()
             public = NoteKey.parse(text)

@@ -11,6 +11,7 @@ import pytest
 from kas.audit.key import read_signer
 from kas.audit.notes import NoteKey
 from kas.state.directory import StateDirectory
+from tests.kas.audit.test_search import CHANGED, CHECKPOINT, DENIED, EXEC, encoded
 from tests.kas.audit.test_verify import WrittenLog
 from tests.kas.ctl.kasctl import Kasctl
 
@@ -130,3 +131,91 @@ def test_texts_in_a_file_do_not_reach_the_terminal(
     result = kasctl.run("audit", "verify", str(path))
     assert result.exit_code == 1
     assert "\x1b" not in result.stdout
+
+
+# search and tail
+
+
+@pytest.fixture
+def searched(kasctl: Kasctl) -> Path:
+    path = kasctl.path / "audit.jsonl"
+    events = (EXEC, DENIED, CHANGED, CHECKPOINT)
+    path.write_bytes(b"".join(map(encoded, events)))
+    return path
+
+
+def test_search(kasctl: Kasctl, searched: Path) -> None:
+    said = kasctl.ok("audit", "search", str(searched), "--agent", "edge")
+    assert said.splitlines() == [
+        "2026-05-01T12:00:00Z  user:alice  edge  create pods/exec prod/web-0  begun",
+        "2026-05-01T13:00:00Z  user:bob  edge  create pods prod/web-0/x  403",
+    ]
+    options = ("--object", "pods/exec:prod/web-0", "--output", "json")
+    said = kasctl.ok("audit", "search", str(searched), *options)
+    # The line as kas wrote it.
+    assert said.encode() == encoded(EXEC)
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ((), 3),
+        (("--since", "2026-05-01T12:30:00Z"), 2),
+        (("--until", "2026-05-01T14:30:00+02:00"), 1),
+        (("--since", "1s"), 0),
+        (("--denied",), 1),
+        (("--user", "root"), 1),
+        (("--namespace", "prod", "--action", "kubernetes.*"), 2),
+    ],
+    ids=str,
+)
+def test_options(
+    kasctl: Kasctl, searched: Path, options: tuple[str, ...], count: int
+) -> None:
+    said = kasctl.ok("audit", "search", str(searched), *options)
+    assert len(said.splitlines()) == count
+    said = kasctl.ok("audit", "tail", str(searched), "--once", *options)
+    assert len(said.splitlines()) == count
+
+
+def test_a_limited_search(kasctl: Kasctl, searched: Path) -> None:
+    result = kasctl.run("audit", "search", str(searched), "--limit", "1")
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stderr == "stopped after 1 events; see --limit and --since\n"
+
+
+def test_tail(kasctl: Kasctl, searched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last events, and then new ones until Ctrl-C."""
+
+    def sleep(seconds: float) -> None:
+        if searched.stat().st_size > size:
+            raise KeyboardInterrupt
+        with searched.open("ab") as file:
+            file.write(encoded({**CHANGED, "name": "dave"}))
+
+    size = searched.stat().st_size
+    monkeypatch.setattr("kas.ctl.audit.time.sleep", sleep)
+    said = kasctl.ok("audit", "tail", str(searched), "--lines", "1")
+    assert [one.split()[-2] for one in said.splitlines()] == ["carol", "dave"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--since", "yesterday"), ("--object", "a/b/c"), ("--limit", "0")],
+    ids=str,
+)
+def test_wrong_options(
+    kasctl: Kasctl, searched: Path, options: tuple[str, ...]
+) -> None:
+    kasctl.fails("audit", "search", str(searched), *options, code=2)
+
+
+def test_search_without_a_file(kasctl: Kasctl) -> None:
+    for name in ("search", "tail"):
+        said = kasctl.fails("audit", name, str(kasctl.path / "none"))
+        assert "none" in said
+
+
+def test_search_does_not_affect_the_terminal(kasctl: Kasctl, searched: Path) -> None:
+    searched.write_bytes(encoded({**EXEC, "name": "\x1b[2J"}))
+    assert "\x1b" not in kasctl.ok("audit", "search", str(searched))

@@ -1,0 +1,203 @@
+"""Search for events in audit logs, line by line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from kas.audit.chain import CHECKPOINT, CONTINUE
+
+__all__ = ["AuditQuery", "Found", "ObjectPattern"]
+
+#: Lines that only matter for verification.
+_HIDDEN = frozenset((CHECKPOINT, CONTINUE))
+
+_OBJECT = re.compile(
+    r"(?P<resource>[a-z0-9.-]+)?(?:/(?P<subresource>[a-z0-9.-]+))?"
+    r"(?::(?:(?P<namespace>[^/]+)/)?(?P<name>[^/]+))?"
+)
+
+
+@attrs.frozen
+class ObjectPattern:
+    """The objects for which a user searches; an empty part matches everything."""
+
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> ObjectPattern:
+        """
+        Parse ``RESOURCE[/SUBRESOURCE][:[NAMESPACE/]NAME]``.
+
+        :raises ValueError: if *text* has another form.
+        """
+        found = _OBJECT.fullmatch(text)
+        if found is None or not text:
+            raise ValueError(
+                f"'{text}' is not RESOURCE[/SUBRESOURCE][:[NAMESPACE/]NAME], such as "
+                "pods/exec:prod/web-0"
+            )
+        return cls(**{name: value or "" for name, value in found.groupdict().items()})
+
+    def matches(self, event: Mapping[str, Any]) -> bool:
+        """Tell whether an event is about such an object."""
+        return all(
+            not wanted or event.get(name, "") == wanted
+            for name, wanted in attrs.asdict(self).items()
+        )
+
+
+@attrs.frozen(kw_only=True)
+class AuditQuery:
+    """
+    The events for which a user searches; an empty attribute matches everything.
+
+    :ivar user: a credential such as ``user:alice``, the part after the colon, or the
+        operator of `kasctl`.
+    :ivar agent: the name or the id of an agent.
+    :ivar action: an action, or the beginning of one and an asterisk.
+    :ivar denied: whether only refused requests match.
+    :ivar since: the earliest time, as in lines.
+    :ivar until: the time before which an event must be.
+    """
+
+    user: str = ""
+    agent: str = ""
+    namespace: str = ""
+    object: ObjectPattern | None = None
+    action: str = ""
+    denied: bool = False
+    since: str = ""
+    until: str = ""
+
+    def matches(self, event: Mapping[str, Any]) -> bool:
+        """Tell whether an event is wanted."""
+        action, time = event.get("action", ""), event.get("time", "")
+        if self.action:
+            if self.action.endswith("*"):
+                if not action.startswith(self.action[:-1]):
+                    return False
+            elif action != self.action:
+                return False
+        elif action in _HIDDEN:
+            return False
+        return (
+            (not self.since or time >= self.since)
+            and (not self.until or time < self.until)
+            and (not self.user or self.user in _users(event))
+            and (
+                not self.agent
+                or self.agent in (event.get("agent"), event.get("agent_id"))
+            )
+            and (not self.namespace or event.get("namespace") == self.namespace)
+            and (self.object is None or self.object.matches(event))
+            and (not self.denied or is_denied(event))
+        )
+
+    @property
+    def _needles(self) -> tuple[bytes, ...]:
+        """Bytes that each matching line contains."""
+        pattern = self.object or ObjectPattern()
+        texts = (
+            *(self.user, self.agent, self.namespace, self.action.rstrip("*")),
+            *attrs.astuple(pattern),
+        )
+        # Other texts may be written in several ways.
+        return tuple(
+            one.encode()
+            for one in texts
+            if one.isascii() and re.fullmatch(r"[\w.:@-]+", one)
+        )
+
+    def find(self, lines: Iterable[bytes]) -> Iterator[Found]:
+        """
+        Yield the matching events; lines that are not events are skipped.
+
+        :param lines: each with its line feed.
+        """
+        needles = self._needles
+        for line in lines:
+            # The comparison excludes most lines, and costs less than the JSON.
+            if not all(one in line for one in needles):
+                continue
+            # An incomplete line of another worker may be in front.
+            start = max(0, line.rfind(b'{"v":1,"seq":'))
+            try:
+                event = json.loads(line[start:])
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict) and self.matches(event):
+                yield Found(line[start:].rstrip(b"\n"), event)
+
+
+@attrs.frozen
+class Found:
+    """
+    An event that was found.
+
+    :ivar line: the bytes of its line, without the line feed.
+    """
+
+    line: bytes
+    event: Mapping[str, Any]
+
+    @property
+    def who(self) -> str:
+        """The credential, the operator of kasctl, or the client's address."""
+        event = self.event
+        return str(
+            event.get("credential")
+            or event.get("operator")
+            or event.get("client")
+            or "-"
+        )
+
+    @property
+    def what(self) -> str:
+        """The action, or the verb and the object of a request."""
+        event = self.event
+        if "verb" not in event:
+            words = (event.get("action", ""), event.get("name", ""))
+            return " ".join(str(one) for one in words if one)
+        kind = str(event.get("resource", ""))
+        if event.get("subresource"):
+            kind += f"/{event['subresource']}"
+        place = "/".join(
+            str(event[one]) for one in ("namespace", "name") if event.get(one)
+        )
+        target = kind or str(event.get("path", ""))
+        return " ".join(one for one in (str(event["verb"]), target, place) if one)
+
+    def __str__(self) -> str:
+        event = self.event
+        words = [
+            str(event.get("time", ""))[:19] + "Z",
+            self.who,
+            str(event.get("agent") or "-"),
+            self.what,
+            str(event.get("outcome") or event.get("stage") or "-"),
+        ]
+        if event.get("reason"):
+            words.append(f"({event['reason']})")
+        return "  ".join(words)
+
+
+def is_denied(event: Mapping[str, Any]) -> bool:
+    """Tell whether kas or the API server refused a request."""
+    return event.get("stage") == "denied" or event.get("outcome") in ("401", "403")
+
+
+def _users(event: Mapping[str, Any]) -> tuple[str, ...]:
+    credential = str(event.get("credential", ""))
+    return (
+        credential,
+        credential.partition(":")[2],
+        str(event.get("operator", "")),
+    )
