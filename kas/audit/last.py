@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 from kas.audit.notes import MAX_NOTE
@@ -19,6 +20,9 @@ FOLDER = "audit"
 #: all of them, and has to be a short line.
 MAX_CHAINS = 32
 
+#: Maximum number of files, of all logs together.
+MAX_FILES = 256
+
 _SUFFIX = ".checkpoint"
 
 
@@ -28,10 +32,14 @@ class LastCheckpoints:
 
     They show whether the end of an audit log is missing, and survive the rotation of
     the log's files.
+
+    :param log: the file of the log, because kas with logs of their own may share the
+        state directory; None for all logs.
     """
 
-    def __init__(self, state: StateDirectory) -> None:
+    def __init__(self, state: StateDirectory, log: Path | None = None) -> None:
         self.folder = state.file(FOLDER)
+        self._prefix = "" if log is None else f"{_digest(log)}-"
 
     def write(self, kas: str, note: str) -> None:
         """
@@ -42,29 +50,43 @@ class LastCheckpoints:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         # The lines of the checkpoint are on disk already, so a note that is lost in a
         # power failure is no loss.
-        path = self.folder / f"{kas}{_SUFFIX}"
+        path = self.folder / f"{self._prefix}{kas}{_SUFFIX}"
         replace_file(path, note.encode(), durable=False)
 
     def read(self) -> list[tuple[float, str]]:
         """
-        Return the newest notes, at most `MAX_CHAINS`, and the times of their files in
-        seconds since 1970.
+        Return the newest notes, at most `MAX_CHAINS` of one log, and the times of their
+        files in seconds since 1970.
         """
         notes = []
-        for time, path in self._newest()[:MAX_CHAINS]:
+        most = MAX_CHAINS if self._prefix else MAX_FILES
+        for time, path in self._newest(self._prefix)[:most]:
             with suppress(OSError, UnicodeDecodeError), path.open("rb") as file:
                 notes.append((time / 10**9, file.read(MAX_NOTE).decode()))
         return notes
 
     def remove_old(self) -> None:
         """Remove all files but the newest."""
-        for _, path in self._newest()[MAX_CHAINS:]:
-            with suppress(OSError):
-                path.unlink()
+        for prefix, most in ((self._prefix, MAX_CHAINS), ("", MAX_FILES)):
+            for _, path in self._newest(prefix)[most:]:
+                with suppress(OSError):
+                    path.unlink()
 
-    def _newest(self) -> list[tuple[int, Path]]:
+    def _newest(self, prefix: str) -> list[tuple[int, Path]]:
         found = []
-        for path in self.folder.glob(f"*{_SUFFIX}"):
+        for path in self.folder.glob(f"{prefix}*{_SUFFIX}"):
             with suppress(OSError):
                 found.append((path.stat().st_mtime_ns, path))
         return sorted(found, reverse=True)
+
+
+def _digest(log: Path) -> str:
+    """
+    Return a name for a log that is the same after a restart.
+
+    Each pod may have a folder with the same path, so the path does not suffice.
+    """
+    log = log.absolute()
+    folder = log.parent.stat()
+    text = f"{log}\0{folder.st_dev}\0{folder.st_ino}"
+    return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]

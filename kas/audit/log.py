@@ -109,11 +109,12 @@ class AuditLog(Collector, Part):
             self.level = AuditLevel(settings.events)
             signer = read_signer(state, create=True)
             about = {"program": __version__, "host": socket.gethostname()}
+            sink = _sink(settings.file)
             self._chain = Chain(
-                _sink(settings.file),
+                sink,
                 self._kas,
                 signer,
-                LastCheckpoints(state),
+                LastCheckpoints(state, settings.file),
                 self._chain_line,
                 about,
                 runtime.now,

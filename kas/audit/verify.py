@@ -180,14 +180,17 @@ class Verifier:
     Reader of the lines of a log, in order.
 
     :param key: the public key of kas.
-    :param checkpoints: signed notes that were stored elsewhere, and their times as in
-        lines: the log must contain the lines of each chain whose note is not older than
-        the log.  An empty time is never older.
+    :param checkpoints: signed notes that were stored elsewhere: the log must contain
+        their lines.
+    :param known: signed notes of chains that may be in other logs.
     :raises NoteError: if the key has not signed a checkpoint.
     """
 
     def __init__(
-        self, key: NoteKey, checkpoints: Iterable[tuple[str, str]] = ()
+        self,
+        key: NoteKey,
+        checkpoints: Iterable[str] = (),
+        known: Iterable[str] = (),
     ) -> None:
         self._key = key
         self._chains: dict[bytes, _Chain] = {}
@@ -200,11 +203,13 @@ class Verifier:
         self._since = ""
         #: Roots, by the origin and size of the checkpoints.
         self._outside: dict[str, dict[int, bytes]] = {}
-        self._times: dict[str, str] = {}
-        for time, note in checkpoints:
-            one = Checkpoint.parse(key.read(note))
-            self._outside.setdefault(one.origin, {})[one.size] = one.root
-            self._times[one.origin] = time
+        self._wanted: set[str] = set()
+        for wanted, notes in ((True, checkpoints), (False, known)):
+            for note in notes:
+                one = Checkpoint.parse(key.read(note))
+                self._outside.setdefault(one.origin, {})[one.size] = one.root
+                if wanted:
+                    self._wanted.add(one.origin)
         #: Checkpoints that lines of other chains name: origin, size, root, time, place.
         self._named: list[tuple[str, int, bytes, str, str]] = []
 
@@ -436,30 +441,26 @@ class Verifier:
         for origin, size, root, time, place in self._named:
             chain = self._by_origin(origin)
             if chain is None:
-                self._check_missing(origin, size, time, place)
+                # An older one is in a file that retention has removed.
+                if time >= self._since:
+                    self._report_missing(origin, size, place)
             elif not chain.wrong:
                 if chain.next < size:
                     self._wrong(chain, place, _missing(chain, size))
                 elif chain.checkpoints.get(size, root) != root:
                     self._wrong(chain, place, "this line names another history of it")
 
-    def _check_missing(self, origin: str, size: int, time: str, place: str) -> None:
-        """
-        Report a chain without lines, unless its last checkpoint is older than the log.
-
-        This is no proof of a deletion, because several kas with one state directory may
-        have a file each.
-        """
-        if not time or time >= self._since:
-            why = f"all {size} lines of {origin} are missing"
-            self._findings.append(LogFinding(Verdict.INCOMPLETE, place, why))
+    def _report_missing(self, origin: str, size: int, place: str) -> None:
+        why = f"all {size} lines of {origin} are missing"
+        self._findings.append(LogFinding(Verdict.INCOMPLETE, place, why))
 
     def _check_outside(self) -> None:
         for origin, sizes in self._outside.items():
             chain = self._by_origin(origin)
             size = max(sizes)
             if chain is None:
-                self._check_missing(origin, size, self._times[origin], "")
+                if origin in self._wanted:
+                    self._report_missing(origin, size, "")
             elif not chain.wrong and chain.next < size:
                 self._wrong(chain, "", _missing(chain, size))
 

@@ -293,16 +293,16 @@ def _report(
     ctl: Ctl, files: Sequence[Path], key: str | None, checkpoints: Sequence[Path]
 ) -> LogReport:
     try:
-        notes = [("", path.read_text()[: MAX_NOTE + 1]) for path in checkpoints]
+        notes = [path.read_text()[: MAX_NOTE + 1] for path in checkpoints]
+        known: list[str] = []
         if key is None:
             state = ctl.existing()
             public = read_signer(state).key
-            for seconds, note in LastCheckpoints(state).read():
-                notes.append((rfc3339(seconds), note))
+            known = [note for _, note in LastCheckpoints(state).read()]
         else:
             text = key if "+" in key else Path(key).read_text()
             public = NoteKey.parse(text)
-        verifier = Verifier(public, notes)
+        verifier = Verifier(public, notes, known)
     except NoteError as error:
         raise ConfigurationError([f"the key or a checkpoint: {error}"]) from None
     for path in in_order(files):

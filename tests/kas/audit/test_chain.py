@@ -41,7 +41,7 @@ class ChainWorld:
         self.state = StateDirectory.open(folder / "state")
         self.path = folder / "audit.jsonl"
         self.file = FileSink(self.path)
-        self.last = LastCheckpoints(self.state)
+        self.last = LastCheckpoints(self.state, self.path)
         self.chain = self.another("a1")
 
     def another(self, kas: str) -> Chain:
@@ -157,9 +157,9 @@ def test_a_limited_number_of_other_chains(world: ChainWorld) -> None:
             str(Checkpoint(f"txkas-audit/{number:032x}", 9**9, b"r" * 32))
         )
         world.last.write(f"{number:032x}", note)
-        path = world.last.folder / f"{number:032x}.checkpoint"
+        (path,) = world.last.folder.glob(f"*-{number:032x}.checkpoint")
         os.utime(path, (number, number))
-    (world.last.folder / "bad.checkpoint").write_text("nonsense")
+    world.last.write("bad", "nonsense")
     world.chain.begin()
     (line,) = world.raw()
     assert len(line) < 16 * 1024
@@ -285,3 +285,15 @@ def test_the_key(tmp_path: Path) -> None:
     state.write(KEY_FILE, b"nonsense")
     with pytest.raises(ConfigurationError, match="not an Ed25519 key"):
         read_signer(state, create=True)
+
+
+def test_logs_with_one_state_directory(world: ChainWorld, tmp_path: Path) -> None:
+    """Each log names its own chains only."""
+    (tmp_path / "other").mkdir()
+    other = LastCheckpoints(world.state, tmp_path / "other" / "audit.jsonl")
+    other.write("b2", SIGNER.sign(str(Checkpoint("txkas-audit/b2", 1, b"r" * 32))))
+    world.chain.end()
+    assert world.lines()[0]["before"] == []
+    assert len(LastCheckpoints(world.state).read()) == 2
+    again = LastCheckpoints(world.state, world.path)
+    assert len(again.read()) == 1
