@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from kas.agents.last_seen import LastSeen
@@ -14,15 +18,18 @@ from kas.agents.part import AgentsPart
 from kas.agents.registry import Registry
 from kas.api.part import ApiPart
 from kas.audit.log import AuditLog
+from kas.audit.search import AuditQuery, Newest, newest
+from kas.audit.service import AUDIT_LOG, PEER_AUDIT_LOG, AuditSearches
 from kas.config.loading import certificate_names
 from kas.config.own_address import interface_addresses
-from kas.config.schema import KasConfiguration
+from kas.config.schema import Audit, KasConfiguration
 from kas.credentials import CredentialsPart
 from kas.fleet.fleet import Fleet
 from kas.fleet.part import FleetPart
 from kas.git.part import make_repositories
 from kas.modules import ServerContext
 from kas.modules.part import ModulesPart
+from kas.modules.peers import ModulePeers
 from kas.observability.fleet_metrics import FleetCollector
 from kas.observability.part import ObservabilityPart
 from kas.observability.site import Health
@@ -35,6 +42,7 @@ from kas.storage.backend import Changed, make_stores
 from kas.web.listener import WebListener
 from tunnel.hosting.modules import Prepared
 from tunnel.hosting.pages import Pages
+from tunnel.hosting.scope import ModuleScope
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
 from tunnel.program.parts import Part, Phase, Steps
@@ -166,6 +174,7 @@ class KasService(ProgramService):
             count_usage=None if gitlab.usage is None else gitlab.usage.count,
             page_origins=gitlab.origins,
         )
+        self._serve_searches(configuration.observability.audit, api)
         grace = agent.listen.shutdown_grace_period
         hosted = ModulesPart(modules, self._context, grace)
         self.modules = hosted.host
@@ -218,6 +227,26 @@ class KasService(ProgramService):
             Steps("readiness", start=self._become_ready),
             sdnotify.Watchdog(reactor),
         )
+
+    def _serve_searches(self, settings: Audit | None, api: ApiPart) -> None:
+        """Serve searches in the audit log to operators and to other kas."""
+        reactor = self._runtime.reactor
+
+        def search(path: Path, query: AuditQuery, limit: int) -> Deferred[Newest]:
+            pool = reactor.getThreadPool()
+            return deferToThreadPool(
+                reactor, pool, newest, path, query, limit, time.monotonic
+            )
+
+        peers = ModulePeers(ModuleScope("audit", None, lambda _: None), self.fleet)
+        searches = AuditSearches(
+            None if settings is None else settings.file.absolute(),
+            peers,
+            search,
+            lambda event: self._audit.record("kas", event),
+        )
+        peers.handle(PEER_AUDIT_LOG, searches)
+        api.services.handle("kas", AUDIT_LOG, searches)
 
     def _make_place(
         self, state: StateDirectory, configuration: KasConfiguration

@@ -5,6 +5,7 @@ The audit log: who did what, in lines that cannot be changed unnoticed.
     chain.py        each line has the hash of the line before; signed checkpoints
     tree.py         Merkle trees of lines
     notes.py        signatures of checkpoints
+    service.py      searches in the logs of all kas
     files.py        the files, also after a rotation
     search.py       finds events
     verify.py       finds changes of the lines

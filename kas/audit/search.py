@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import attrs
 
 from kas.audit.chain import CHECKPOINT, CONTINUE
+from kas.audit.files import in_order, lines_of, open_log
 
-__all__ = ["AuditQuery", "Found", "ObjectPattern"]
+__all__ = ["AuditQuery", "Found", "Newest", "ObjectPattern", "newest"]
+
+#: Maximum bytes of the lines that a search keeps: the response of one kas to another
+#: one must fit into a message of 4 MiB, also with the overhead of JSON.
+MAX_BYTES = 1024 * 1024
+
+#: Maximum seconds of a search in the files of one kas, in which it reads about a
+#: gigabyte.
+MAX_SECONDS = 10.0
 
 #: Lines that only matter for verification.
 _HIDDEN = frozenset((CHECKPOINT, CONTINUE))
@@ -45,6 +58,13 @@ class ObjectPattern:
                 "pods/exec:prod/web-0"
             )
         return cls(**{name: value or "" for name, value in found.groupdict().items()})
+
+    def __str__(self) -> str:
+        kind = self.resource + (f"/{self.subresource}" if self.subresource else "")
+        if not self.name:
+            return kind
+        space = f"{self.namespace}/" if self.namespace else ""
+        return f"{kind}:{space}{self.name}"
 
     def matches(self, event: Mapping[str, Any]) -> bool:
         """Tell whether an event is about such an object."""
@@ -201,3 +221,61 @@ def _users(event: Mapping[str, Any]) -> tuple[str, ...]:
         credential.partition(":")[2],
         str(event.get("operator", "")),
     )
+
+
+@attrs.frozen
+class Newest:
+    """
+    The newest events that a search found, oldest first.
+
+    :ivar is_partial: whether older events match, or were not read in time.
+    """
+
+    found: Sequence[Found]
+    is_partial: bool
+
+
+def newest(
+    path: Path, query: AuditQuery, limit: int, seconds: Callable[[], float]
+) -> Newest:
+    """
+    Search in a log and in its rotated files; this function blocks.
+
+    :param path: the file to which kas writes.
+    :param limit: maximum number of events.
+    :param seconds: returns the time of a clock; the search takes at most
+        `MAX_SECONDS`.
+    :raises OSError: if a file cannot be read.
+    """
+    deadline = seconds() + MAX_SECONDS
+    kept: deque[Found] = deque()
+    size, is_partial = 0, False
+    paths = in_order(path.parent.glob(f"{glob.escape(path.name)}*"))
+    # Read the newest file first, because the time may not suffice for all files.
+    for one in reversed(paths):
+        newer, kept = kept, deque()
+        room = limit - len(newer)
+        if room <= 0 or is_partial:
+            kept = newer
+            is_partial = True
+            break
+        with closing(open_log(one)) as file:
+            for found in query.find(_until(deadline, seconds, lines_of(file))):
+                kept.append(found)
+                size += len(found.line)
+                while len(kept) > room or (size > MAX_BYTES and kept):
+                    size -= len(kept.popleft().line)
+                    is_partial = True
+        is_partial = is_partial or seconds() >= deadline
+        kept.extend(newer)
+    return Newest(list(kept), is_partial)
+
+
+def _until(
+    deadline: float, seconds: Callable[[], float], lines: Iterable[bytes]
+) -> Iterator[bytes]:
+    """Yield lines until *deadline*."""
+    for number, line in enumerate(lines):
+        if number % 1000 == 0 and seconds() >= deadline:
+            return
+        yield line

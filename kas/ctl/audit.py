@@ -20,6 +20,7 @@ from kas.audit.last import LastCheckpoints
 from kas.audit.notes import MAX_NOTE, NoteError, NoteKey
 from kas.audit.search import AuditQuery, Found, ObjectPattern
 from kas.audit.verify import LogReport, Verdict, Verifier
+from kas.ctl.calls import Callee, callee_options
 from kas.ctl.common import Ctl, command, counted, printable
 from tunnel.config import parse_duration
 from tunnel.errors import ConfigurationError, TunnelError
@@ -31,6 +32,13 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 #: Maximum number of events that a command prints, unless ``--limit`` is given.
 LIMIT = 10_000
+
+#: Method of kas that searches, and its timeout in seconds.
+_SEARCH = "txkas.audit.v1.AuditLog/Search"
+TIMEOUT = 30.0
+
+#: Exit status if events of a kas are missing.
+PARTIAL = 3
 
 #: Seconds between two looks at a file.
 TAIL_PAUSE = 0.5
@@ -239,6 +247,49 @@ def _search(ctl: Ctl, files: Sequence[Path], query: AuditQuery, limit: int) -> N
                     return
                 count += 1
                 _print(ctl, found)
+
+
+@command(audit, "query")
+@_query_options
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1, max=LIMIT),
+    default=1000,
+    show_default=True,
+    help="Maximum number of events.",
+)
+@callee_options
+def _query(ctl: Ctl, callee: Callee, query: AuditQuery, limit: int) -> None:
+    """
+    Print the newest events in the audit logs of all kas, oldest first.
+
+    A kas searches for at most 10 seconds.  The exit status is 3 if events of a kas are
+    missing.  With --output json, each line is a line of a log.
+    """
+    request: dict[str, Any] = {
+        "user": query.user,
+        "agent": query.agent,
+        "namespace": query.namespace,
+        "object": "" if query.object is None else str(query.object),
+        "action": query.action,
+        "denied": query.denied,
+        "since": query.since,
+        "until": query.until,
+        "limit": limit,
+    }
+    answer = callee.call(_SEARCH, request, TIMEOUT)
+    lines = [one.encode() for one in answer.get("lines", [])]
+    for found in query.find(lines):
+        _print(ctl, found)
+    if answer.get("isPartial"):
+        text = "older events are left out; see --limit and --since"
+        click.echo(text, err=True)
+    silent = answer.get("silent", [])
+    for one in silent:
+        text = f"{one.get('address')}: {one.get('reason')}"
+        click.echo(printable(f"events are missing: {text}"), err=True)
+    if silent:
+        raise SystemExit(PARTIAL)
 
 
 @command(audit, "tail")

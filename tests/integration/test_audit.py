@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kas.ctl.operator import operator_name
+from tests.faults.stand import Fleet
 from tests.integration.cluster import ControlPlane
 from tests.integration.objects import config_maps
 from tests.integration.processes import eventually, kasctl
@@ -216,6 +217,7 @@ def test_a_chain_from_start_to_stop(short: Path, workers: str) -> None:
     try:
         kas.ctl("agent", "add", "main")
         eventually(lambda: lines("agent.add"), what="the event")
+        assert "agent.add main" in kas.ctl("audit", "query", "--user", operator_name())
         file.rename(kas.folder / "audit.jsonl.1")
         assert kas.process is not None
         kas.process.child.send_signal(signal.SIGHUP)
@@ -247,3 +249,60 @@ def test_a_chain_from_start_to_stop(short: Path, workers: str) -> None:
         assert verified(kas)[0] != 0, number
     file.write_bytes(b"".join(good))
     assert verified(kas)[0] == 0
+
+
+def test_a_search_in_a_fleet(short: Path) -> None:
+    """Any kas searches at all, and names a kas that does not respond."""
+    fleet = Fleet(short, count=2)
+    first, second = fleet.kas
+    for kas in fleet.kas:
+        kas.observability_settings = (f"audit: {{file: {kas.folder}/audit.jsonl}}",)
+    try:
+        fleet.start()
+        fleet.know_each_other()
+        for number, kas in enumerate(fleet.kas):
+            assert kas.process is not None
+            way = Way("stranger", kas.proxy, kas.authority, "user:1:nobody")
+            way.ask("GET", f"/api/v1/namespaces/n{number}/pods")
+
+        def query(*options: str) -> tuple[int, str, str]:
+            assert first.process is not None
+            pid = str(first.process.child.pid)
+            command = ("audit", "query", "--pid", pid, *options)
+            done = kasctl(*command, state=first.state, check=False)
+            return done.returncode, done.stdout, done.stderr
+
+        def both() -> bool:
+            status, said, _ = query("--denied", "--action", "kubernetes.*")
+            assert status == 0
+            return "n0" in said and "n1" in said
+
+        eventually(both, what="the events of both kas")
+        status, said, _ = query("--namespace", "n1", "--output", "json")
+        assert (status, json.loads(said)["path"]) == (0, "/api/v1/namespaces/n1/pods")
+        status, said, _ = query("--action", "audit.search", "--output", "json")
+        assert json.loads(said.splitlines()[0])["operator"] == operator_name()
+        # Both have logs of their own in one state directory, and both are good.
+        for kas in fleet.kas:
+            eventually(
+                lambda kas=kas: (  # type: ignore[misc]
+                    kasctl(
+                        *("audit", "verify", kas.folder / "audit.jsonl"),
+                        state=kas.state,
+                        check=False,
+                    ).returncode
+                    == 0
+                ),
+                what="signed lines",
+            )
+        assert second.process is not None
+        second.process.kill()
+
+        def partial() -> bool:
+            status, said, problem = query("--denied")
+            assert "n0" in said
+            return status == 3 and "events are missing: " in problem
+
+        eventually(partial, what="the name of the kas that was killed")
+    finally:
+        fleet.stop()
