@@ -183,6 +183,8 @@ class Verifier:
     :param checkpoints: signed notes that were stored elsewhere: the log must contain
         their lines.
     :param known: signed notes of chains that may be in other logs.
+    :param partial: whether earlier files may be missing, because retention removed
+        them.
     :raises NoteError: if the key has not signed a checkpoint.
     """
 
@@ -191,8 +193,10 @@ class Verifier:
         key: NoteKey,
         checkpoints: Iterable[str] = (),
         known: Iterable[str] = (),
+        partial: bool = False,
     ) -> None:
         self._key = key
+        self._partial = partial
         self._chains: dict[bytes, _Chain] = {}
         self._findings: list[LogFinding] = []
         self._fragments: list[_Fragment] = []
@@ -337,9 +341,9 @@ class Verifier:
             if prev or action != START.encode():
                 self._wrong(chain, place, "not the first line of a chain")
         elif action == CONTINUE.encode():
-            # Retention removes whole files.
+            verdict = Verdict.GOOD if self._partial else Verdict.INCOMPLETE
             why = f"lines 0 to {seq - 1} of chain {chain.kas} are in no file here"
-            chain.found.append(LogFinding(Verdict.GOOD, place, why))
+            chain.found.append(LogFinding(verdict, place, why))
         else:
             why = f"lines 0 to {seq - 1} of chain {chain.kas} are missing"
             chain.found.append(LogFinding(Verdict.INCOMPLETE, place, why))

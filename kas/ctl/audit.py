@@ -84,8 +84,17 @@ def _key(ctl: Ctl) -> None:
     type=click.Path(path_type=Path),
     help="A checkpoint that was stored elsewhere; may be repeated.",
 )
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="Accept that earlier files were removed; the others are verified as before.",
+)
 def _verify(
-    ctl: Ctl, files: Sequence[Path], key: str | None, checkpoints: Sequence[Path]
+    ctl: Ctl,
+    files: Sequence[Path],
+    key: str | None,
+    checkpoints: Sequence[Path],
+    partial: bool,
 ) -> None:
     """
     Find changed, missing and inserted lines of an audit log.
@@ -95,7 +104,7 @@ def _verify(
     wrong but the files do not prove that nothing is missing, or cannot be read.
     """
     try:
-        report = _report(ctl, files, key, checkpoints)
+        report = _report(ctl, files, key, checkpoints, partial)
     except (TunnelError, OSError, EOFError) as error:
         for problem in getattr(error, "problems", (in_words(error),)):
             click.echo(problem, err=True)
@@ -341,7 +350,11 @@ def _print(ctl: Ctl, found: Found) -> None:
 
 
 def _report(
-    ctl: Ctl, files: Sequence[Path], key: str | None, checkpoints: Sequence[Path]
+    ctl: Ctl,
+    files: Sequence[Path],
+    key: str | None,
+    checkpoints: Sequence[Path],
+    partial: bool,
 ) -> LogReport:
     try:
         notes = [path.read_text()[: MAX_NOTE + 1] for path in checkpoints]
@@ -353,7 +366,7 @@ def _report(
         else:
             text = key if "+" in key else Path(key).read_text()
             public = NoteKey.parse(text)
-        verifier = Verifier(public, notes, known)
+        verifier = Verifier(public, notes, known, partial)
     except NoteError as error:
         raise ConfigurationError([f"the key or a checkpoint: {error}"]) from None
     for path in in_order(files):
