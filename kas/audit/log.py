@@ -51,6 +51,10 @@ MAX_STRANGER_TEXT = 256
 #: split longer lines, and an event with the longest permitted texts would have more.
 MAX_LINE = 12 * 1024
 
+#: Maximum number of characters that wait to be written: 8,000 events, because the
+#: writer waits for the disk before each checkpoint, which may take a second.
+MAX_QUEUED = 4 * 1024 * 1024
+
 #: Maximum seconds until an event is signed.
 CHECKPOINT_SECONDS = 1.0
 
@@ -119,7 +123,7 @@ class AuditLog(Collector, Part):
                 about,
                 runtime.now,
             )
-            self._writer = LogWriter(self._chain, self._dropped_line)
+            self._writer = LogWriter(self._chain, self._dropped_line, MAX_QUEUED)
 
     def start(self) -> None:
         """Start the thread that writes events."""

@@ -203,11 +203,15 @@ class LogWriter:
     daemon, and threads do not survive a fork.
 
     :param note: returns a line with the number of dropped lines.
+    :param max_queued: maximum number of characters that wait.
     """
 
-    def __init__(self, sink: Sink, note: Callable[[int], str]) -> None:
+    def __init__(
+        self, sink: Sink, note: Callable[[int], str], max_queued: int = MAX_QUEUED
+    ) -> None:
         self._sink = sink
         self._note = note
+        self._max_queued = max_queued
         self._changed = threading.Condition()
         self._queue: deque[str | Callable[[], None]] = deque()
         self._queued = 0
@@ -238,7 +242,7 @@ class LogWriter:
             self._put(line)
             return
         with self._changed:
-            if self._queued + len(line) > MAX_QUEUED:
+            if self._queued + len(line) > self._max_queued:
                 self.dropped += 1
                 self._unsaid += 1
                 return

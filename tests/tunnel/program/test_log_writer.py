@@ -63,6 +63,18 @@ class StallTests(SynchronousTestCase):
         self.writer.rotate()
         self.assertEqual(self.sink.lines, [b"one\n", b"reopened", b"rotated"])
 
+    def test_another_limit(self) -> None:
+        """The audit log has room for more."""
+        self.writer = LogWriter(self.sink, _note, 2000)
+        self.writer.start()
+        line = "x" * 999 + "\n"
+        self.writer.write(line)
+        self.assertTrue(self.sink.asked.wait(30))
+        for _ in range(5):
+            self.writer.write(line)
+        self.assertEqual(self.writer.dropped, 3)
+        self.finish()
+
     def test_dropped(self) -> None:
         """What fits waits; the rest is counted, and told of once it goes on."""
         self.writer.start()
