@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from kas.ctl.operator import operator_name
 from tests.faults.stand import Fleet
+from tests.integration import pods
 from tests.integration.cluster import ControlPlane
+from tests.integration.kubectl import Kubectl
 from tests.integration.objects import config_maps
 from tests.integration.processes import eventually, kasctl
 from tests.integration.rawhttp import Way
@@ -151,6 +154,38 @@ def test_both_logs_have_the_same_ids(
         other = theirs[one["id"]]
         assert one["verb"] == other["verb"]
         assert one["name"] == other["objectRef"]["name"]
+
+
+@pytest.mark.parametrize("transport", ["websocket", "spdy"])
+def test_a_session_of_kubectl(
+    audited: AuditedKas, control_plane: ControlPlane, namespace: str, transport: str
+) -> None:
+    """Its beginning, its end and the API server's event have the same id."""
+    kas = audited
+    program = control_plane.assets / "kubectl"
+    direct = Kubectl(program, control_plane.agent, namespace, transport)
+    pods.start_pods(direct)
+    kubectl = attrs.evolve(direct, kubeconfig=kas.add_user("alice"))
+    audit = control_plane.audit()
+    done = kubectl(
+        "exec", "main", "-c", "echo", "--", "sh", "-c", "echo secret; exit 7"
+    )
+    assert done.code == 7
+
+    def written() -> list[dict[str, Any]] | None:
+        found = [json.loads(one) for one in events(kas)]
+        found = [one for one in found if one.get("subresource") == "exec"]
+        return found if any(one["stage"] == "ended" for one in found) else None
+
+    begun, ended = eventually(written, what="the events of kas")
+    assert (begun["stage"], begun["outcome"]) == ("begun", "")
+    assert (ended["stage"], ended["outcome"]) == ("ended", "101")
+    assert (ended["resource"], ended["name"]) == ("pods", "main")
+    assert ended["bytes_out"] > len("secret")
+    assert {"bytes_in", "ms", "reason"} <= ended.keys()
+    theirs = audit.wait_for(f"/{namespace}/pods/main/exec")
+    assert {one["auditID"] for one in theirs} == {begun["id"]} == {ended["id"]}
+    assert "secret" not in (kas.folder / "audit.jsonl").read_text()
 
 
 @pytest.mark.parametrize("workers", ["", "workers: 2\n"], ids=["alone", "workers"])
