@@ -10,7 +10,8 @@ __all__ = ["not_installed"]
 
 def not_installed(program: str, error: ModuleNotFoundError) -> NoReturn:
     """Exit from *program* with a one-line message about the missing package."""
+    package = (error.name or "a package").partition(".")[0]
     sys.exit(
-        f"{program}: {error.name} is not installed; install everything with: pip "
+        f"{program}: {package} is not installed; install everything with: pip "
         "install 'txkas[server]'"
     )

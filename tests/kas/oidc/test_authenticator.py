@@ -314,7 +314,7 @@ class OidcAuthenticatorTests(OidcCase):
             (token(iss=None), "issuer"),
             (token(exp=now - 31), "expired"),
             (token(exp=None), "exp"),
-            (token(exp=now + 86400 + 31), "longer"),
+            (token(exp=now + 86400 + 31), "more than"),
             (token(nbf=now + 31), "nbf"),
             (token(iat=now + 31), "iat"),
             (token(events={"logout": {}}), "events"),
