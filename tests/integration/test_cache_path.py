@@ -239,7 +239,8 @@ def test_rights(caching: CacheStand) -> None:
     """A user sees one namespace, and nothing once the right is revoked."""
     stand = caching
     stand.user("reader")
-    stand.permit("reader", "configmaps")
+    # Built-in roles such as "view" also permit to read the Namespace itself.
+    stand.permit("reader", "configmaps", "namespaces")
     stand.add("one")
     kubectl = stand.kubectl("reader")
     eventually(
@@ -255,6 +256,11 @@ def test_rights(caching: CacheStand) -> None:
         ("get", "configmaps", "-A", "-w"),
     ]:
         assert b"forbidden" in stand.refused("reader", *arguments).err, arguments
+    space = f"/api/v1/namespaces/{stand.namespace}"
+    assert kubectl.ok(*stand.cached("reader", "get", "--raw", space))
+    for path in ("namespaces", "namespaces/kube-system", "namespaces?watch=1"):
+        refused = stand.refused("reader", "get", "--raw", f"{space}/{path}")
+        assert b"the server could not find" in refused.err.lower(), path
     with stand.watch("reader", "get", "configmaps", "-w") as watch:
         while b"one" not in watch.line(60):
             pass

@@ -32,6 +32,7 @@ Helpers for both programs and for modules; they are part of the stable API.
     forwarded.py    proxies that are trusted to name their clients
     urls.py         URLs that may receive secrets
     secret_file.py  files with shared secrets
+    held_bytes.py   limit on the bytes of responses in memory
     webhook_secret.py  secrets that authenticate webhooks of other systems
     files.py        files: change detection, atomic replacement, secrets, error texts
 """

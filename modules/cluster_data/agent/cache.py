@@ -254,7 +254,16 @@ class ClusterCache:
             raise CallError(Status.RESOURCE_EXHAUSTED, self._no_room(resource.name))
         stores = [one for one in self.kinds.values() if one.store is not None]
         if len(stores) >= MAX_STORES:
-            self._release_one(stores)
+            unused = [one for one in stores if one.store and not one.store.readers]
+            if not unused:
+                # Not in place of a kind that others read.
+                raise CallError(
+                    Status.RESOURCE_EXHAUSTED,
+                    f"agentk keeps the objects of at most {MAX_STORES} kinds, and all "
+                    "have readers; use the ordinary endpoint, whose address is the "
+                    "same without '/cache'",
+                )
+            self._release_one(unused)
         if kind is None:
             kind = self.kinds[of] = KindState(of, KubernetesShape, ())
         kind.store = ObjectStore(resource, now)

@@ -7,7 +7,6 @@ The server half: checks requests of users, and forwards them to clusters.
     agent_path.py     ``/agents/<agent>/prometheus``: one cluster
     fleet_page.py     ``/fleet/prometheus``: the page for several clusters
     fleet.py          questions to several clusters, and their merged answer
-    answer_memory.py  memory for the answers of clusters
     merging.py        parts of answers that are merged
     cluster_label.py  the label of merged answers with the name of the cluster
     decomposition.py  the form for one cluster of a query about several

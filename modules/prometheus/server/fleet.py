@@ -18,7 +18,6 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from modules.prometheus.server.agent_path import PROMETHEUS
-from modules.prometheus.server.answer_memory import AnswerMemory, HeldAnswers
 from modules.prometheus.server.cluster_label import (
     CLUSTER,
     is_about_cluster,
@@ -45,6 +44,7 @@ from modules.prometheus.wire import prometheus_pb2 as wire
 from modules.prometheus.wire.endpoints import MAX_ANSWER
 from tunnel.api import Access, CredentialRevoked, IServerModuleApi, PageCaller
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.held_bytes import ByteHolder, HeldBytes
 from tunnel.toolkit.parallel import in_parallel
 from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
 from tunnel.toolkit.texts import clean
@@ -57,6 +57,12 @@ MAX_CLUSTERS: Final = 50
 #: Maximum bytes of the answers of all clusters to one question.
 MAX_TOTAL: Final = 32 * 1024 * 1024
 
+#: Maximum bytes of all answers that are incomplete or not merged yet, and of the
+#: answers of one agent among them, because a cluster decides how slowly it answers.
+#: Merged answers take as much again.
+MAX_HELD: Final = 128 * 1024 * 1024
+MAX_HELD_EACH: Final = 32 * 1024 * 1024
+
 #: Clusters that are asked at the same time.
 AT_ONCE: Final = 20
 
@@ -65,7 +71,7 @@ AT_ONCE: Final = 20
 CLUSTER_SECONDS: Final = 60.0
 
 #: Merged answers at once, of one user and of all: each has up to `AT_ONCE` calls, and
-#: `AnswerMemory` limits their bytes.
+#: `HeldBytes` limits their bytes.
 MAX_OF_USER: Final = 2
 MAX_AT_ONCE: Final = 50
 MAX_WAITING: Final = 50
@@ -121,7 +127,7 @@ class FleetQuestions:
             most_waiting=MAX_WAITING,
             seconds=WAIT_SECONDS,
         )
-        self._memory = AnswerMemory()
+        self._memory = HeldBytes(MAX_HELD_EACH, MAX_HELD)
         self._answering: set[_Answering] = set()
 
     async def answer(self, question: PromQuestion, caller: PageCaller) -> bytes:
@@ -193,7 +199,7 @@ class FleetQuestions:
         accesses: Sequence[Access],
         failures: list[_Failure],
         merger: AnswerMerger,
-        held: HeldAnswers,
+        held: ByteHolder,
     ) -> bytes:
         most = min(MAX_TOTAL // len(accesses), MAX_ANSWER)
         asked = [partial(self._ask, question, one, most, held) for one in accesses]
@@ -230,7 +236,7 @@ class FleetQuestions:
         return msgspec.json.encode(answer)
 
     async def _ask(
-        self, question: PromQuestion, access: Access, most: int, held: HeldAnswers
+        self, question: PromQuestion, access: Access, most: int, held: ByteHolder
     ) -> PromAnswer | _Failure:
         """Return the answer of one cluster, or why it is missing."""
         name = access.agent_name
@@ -247,7 +253,7 @@ class FleetQuestions:
         return answer
 
     async def _body(
-        self, question: PromQuestion, access: Access, most: int, held: HeldAnswers
+        self, question: PromQuestion, access: Access, most: int, held: ByteHolder
     ) -> tuple[int, bytes]:
         client = self._api.calls.client(PROMETHEUS, access.agent_id, access)
         asked = wire.Question(path=question.path, form=question.form, max_bytes=most)

@@ -289,6 +289,29 @@ def test_each_right(reads: ReadStand) -> None:
     assert reads.read(MAPS, BOB).response.status == 403
 
 
+def test_cluster_scoped_objects_below_a_namespace(reads: ReadStand) -> None:
+    """A right in one namespace permits to read this Namespace, and no other."""
+    space: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace"}
+    for name in ("shop", "kube-system"):
+        reads.add(space | {"metadata": {"name": name}})
+    reads.advance(1)
+    assert reads.get("/api/v1/namespaces/shop")["metadata"]["name"] == "shop"
+    assert reads.reviews[-1] == "alice get /namespaces@shop:shop"
+    selected = "fieldSelector=metadata.name%3Dkube-system"
+    for path in (
+        "/api/v1/namespaces/shop/namespaces",
+        "/api/v1/namespaces/shop/namespaces/kube-system",
+        "/api/v1/namespaces/shop/namespaces?watch=1",
+        f"/api/v1/namespaces/shop/namespaces?{selected}",
+        "/api/v1/namespaces/shop/nodes",
+        "/api/v1/namespaces/shop/nodes/one",
+        "/apis/x/v1/namespaces/shop",
+    ):
+        assert reads.get(path, 404)["code"] == 404
+    assert "shop" in names(reads.get("/api/v1/namespaces"))
+    assert reads.reviews[-1] == "alice list /namespaces"
+
+
 def test_a_right_that_is_revoked(reads: ReadStand) -> None:
     reader = reads.read(f"{MAPS}?watch=true")
     other = reads.read(f"{MAPS}?watch=true", BOB)
@@ -338,6 +361,9 @@ def test_versions(reads: ReadStand) -> None:
     reads.advance(1)
     reader = reads.read(f"{MAPS}?watch=true&resourceVersion={version}")
     assert reader.events() == ["ADDED three"]
+    digits = "9" * 5000
+    (unknown,) = reads.read(f"{MAPS}?watch=true&resourceVersion={digits}").lines()
+    assert unknown["object"]["reason"] == "Expired"
     (old,) = reads.read(f"{MAPS}?watch=true&resourceVersion=1").lines()
     assert (old["type"], old["object"]["reason"]) == ("ERROR", "Expired")
     ahead = reads.read(f"{MAPS}?resourceVersion=99999")
@@ -414,6 +440,43 @@ def test_limits_of_watches(reads: ReadStand, monkeypatch: pytest.MonkeyPatch) ->
     assert reads.read(f"{MAPS}?watch=true").response.status == 200
 
 
+def test_limits_of_kinds(reads: ReadStand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new kind never displaces a kind with readers."""
+    monkeypatch.setattr(cache_module, "MAX_STORES", 2)
+    watches = [reads.read(f"{path}?watch=true") for path in (MAPS, SHOP)]
+    refused = reads.get("/api/v1/namespaces/shop/pods", 503)
+    assert "at most 2 kinds" in refused["message"]
+    assert not any(one.ended for one in watches)
+    watches[1].leave()
+    reads.advance(1)
+    assert reads.get("/api/v1/namespaces/shop/pods")["items"] == []
+    assert not watches[0].ended
+
+
+def test_kinds_of_a_user(reads: ReadStand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads_module, "MAX_KINDS_OF_USER", 1)
+    watch = reads.read(f"{MAPS}?watch=true")
+    assert "a user may read 1 kinds" in reads.get(SHOP, 429)["message"]
+    assert reads.get(MAPS)["items"]
+    assert reads.read(SHOP, BOB).response.status == 200
+    watch.leave()
+    reads.advance(1)
+    assert reads.get(SHOP)["items"]
+
+
+def test_slow_clients_of_forwarded_requests(
+    reads: ReadStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold bytes, but no turn."""
+    large = {"text": "x" * 2_000_000}
+    reads.cluster.answer("GET", "/openapi/v2", large)
+    monkeypatch.setattr(reads_module, "MAX_HELD_OF_USER", 5_000_000)
+    for access in (ALICE, BOB):
+        for _ in range(reads_module.MAX_FORWARDED_OF_USER):
+            Reader(reads, "/openapi/v2", access, {}, is_stuck=True)
+    assert reads.get("/api")["kind"] == "APIGroupDiscoveryList"
+
+
 def test_large_objects(reads: ReadStand) -> None:
     """Large objects arrive in parts, in lists and in watches."""
     large = "x" * (3 * reads_module.PART)
@@ -429,9 +492,12 @@ def test_large_objects(reads: ReadStand) -> None:
 
 
 def test_what_agentk_forwards(reads: ReadStand) -> None:
-    """Discovery and unknown field selectors, with the rights of the caller."""
+    """Discovery and unknown selectors, with the rights of the caller."""
     path = f"{MAPS}?fieldSelector=data%3Dx"
     reads.cluster.answer("GET", path, {"kind": "ConfigMapList", "items": []})
+    newer = f"{MAPS}?labelSelector=a%3E5"
+    reads.cluster.answer("GET", newer, {"kind": "ConfigMapList", "items": []})
+    assert reads.get(newer)["items"] == []
     reads.cluster.answer("GET", "/version", {"major": "1"})
     assert reads.get(path)["items"] == []
     assert reads.get("/version") == {"major": "1"}

@@ -10,11 +10,6 @@ import attrs
 import pytest
 from twisted.internet.defer import Deferred
 
-from modules.prometheus.server.answer_memory import (
-    MAX_BYTES,
-    MAX_BYTES_EACH,
-    AnswerMemory,
-)
 from modules.prometheus.server.fleet import (
     CLUSTER_SECONDS,
     MAX_CLUSTERS,
@@ -22,7 +17,6 @@ from modules.prometheus.server.fleet import (
 from modules.prometheus.server.parameters import read_question
 from tests.modules.prometheus.stand import ALICE, UP, MemoryStand, envelope, healthy
 from tunnel.api import CredentialRevoked, PageCaller
-from tunnel.errors import CallError
 
 
 @pytest.fixture
@@ -178,21 +172,6 @@ def test_a_revoked_credential(stand: MemoryStand) -> None:
     assert found.result.value.status == 401
     found.addErrback(lambda _: None)
     assert not stand.server.questions._answering
-
-
-def test_memory() -> None:
-    """One agent cannot take the room of all others."""
-    memory = AnswerMemory()
-    with memory.holder() as first, memory.holder() as second:
-        first.take("1", MAX_BYTES_EACH)
-        with pytest.raises(CallError, match="too many large answers"):
-            second.take("1", 1)
-        for number in range(2, MAX_BYTES // MAX_BYTES_EACH + 1):
-            second.take(str(number), MAX_BYTES_EACH)
-        with pytest.raises(CallError, match="too many large answers"):
-            second.take("9", 1)
-        assert memory.held.total() == MAX_BYTES
-    assert not memory.held
 
 
 def test_post(stand: MemoryStand) -> None:

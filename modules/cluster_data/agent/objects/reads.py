@@ -28,6 +28,7 @@ from tunnel.api import Access, IKubernetes, KubernetesResource
 from tunnel.errors import CallError, Status
 from tunnel.kubernetes import ReviewedRights, Right, only_reads, status_object
 from tunnel.toolkit.counts import one_less
+from tunnel.toolkit.held_bytes import HeldBytes
 from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
 
 __all__ = ["IObjectCache", "ObjectReads", "ReadMetrics"]
@@ -53,13 +54,20 @@ VERSION_SECONDS: Final = 3.0
 WATCH_SECONDS: Final = 1800.0
 MAX_WATCH_SECONDS: Final = 3600.0
 
-#: Lists that are written at the same time, of one user and of all users: a list of
-#: 50,000 objects holds some 10 MiB until the client has read it.
-MAX_OF_USER, MAX_AT_ONCE = 2, 8
+#: Lists that are written at the same time, of one user and of all users.  A list holds
+#: references to all its objects until the client has read it, and clients may be slow.
+MAX_OF_USER, MAX_AT_ONCE = 2, 32
 
 #: Requests that agentk forwards at the same time, of one user and of all users: a
 #: response may have 16 MiB.
 MAX_FORWARDED_OF_USER, MAX_FORWARDED = 2, 4
+
+#: Bytes of forwarded responses that clients have not read, of one user and of all
+#: users.
+MAX_HELD_OF_USER, MAX_HELD = 32 * 1024 * 1024, 64 * 1024 * 1024
+
+#: Kinds that one user reads at the same time: half of the kinds of a cache.
+MAX_KINDS_OF_USER: Final = 32
 
 #: Lists and forwarded requests of one user that wait, and the seconds that each waits.
 MAX_WAITING, WAIT_SECONDS = 100, 30.0
@@ -130,6 +138,9 @@ class ObjectReads:
         self._rights = ReviewedRights(kubernetes, clock, allowed_seconds=RIGHT_SECONDS)
         self._turns = _turns(clock, MAX_OF_USER, MAX_AT_ONCE)
         self._forwarding = _turns(clock, MAX_FORWARDED_OF_USER, MAX_FORWARDED)
+        self._held = HeldBytes(MAX_HELD_OF_USER, MAX_HELD)
+        #: Number of requests in progress by kind, by owner.
+        self._kinds: dict[str, Counter[KubernetesResource]] = {}
         self.metrics = ReadMetrics()
 
     async def read(
@@ -190,6 +201,9 @@ class ObjectReads:
                 )
             except ValueError as error:
                 raise ReadRefused(400, str(error)) from None
+        # The turn has ended: a slow client must not stop the requests of others.
+        with self._held.holder() as held:
+            held.take(access.owner, len(found.body))
             yield _head(found.status, found.content_type or _JSON)
             for part in _data(found.body):
                 yield part
@@ -212,7 +226,22 @@ class ObjectReads:
         selection = asked.selection
         if not resource.namespaced:
             selection = attrs.evolve(selection, namespace="")
-        store = cache.hold(resource)
+        with self._kind_of_user(access.owner, resource):
+            store = cache.hold(resource)
+            async with aclosing(
+                self._from_store(store, asked, selection, access)
+            ) as parts:
+                async for part in parts:
+                    yield part
+
+    async def _from_store(
+        self,
+        store: ObjectStore,
+        asked: ObjectRequest,
+        selection: Selection,
+        access: Access,
+    ) -> AsyncGenerator[wire.ReadPart, None]:
+        """Answer from the objects of a kind."""
         with _reading(store, self._clock):
             await self._loaded(store, asked)
             if asked.info.verb == "watch":
@@ -224,6 +253,26 @@ class ObjectReads:
             async with aclosing(parts):
                 async for part in parts:
                     yield part
+
+    @contextmanager
+    def _kind_of_user(self, owner: str, resource: KubernetesResource) -> Iterator[None]:
+        """
+        Count a request of a user for a kind.
+
+        :raises ReadRefused: the user already reads many other kinds.
+        """
+        kinds = self._kinds.setdefault(owner, Counter())
+        if resource not in kinds and len(kinds) >= MAX_KINDS_OF_USER:
+            raise ReadRefused(
+                429, f"a user may read {MAX_KINDS_OF_USER} kinds at the same time"
+            )
+        kinds[resource] += 1
+        try:
+            yield
+        finally:
+            one_less(kinds, resource)
+            if not kinds:
+                self._kinds.pop(owner, None)
 
     async def _check(self, asked: ObjectRequest, access: Access) -> None:
         """
@@ -268,11 +317,13 @@ class ObjectReads:
             if error.status is Status.NOT_FOUND:
                 raise _not_found() from None
             raise
-        has_namespace = bool(info.namespace) and info.resource != "namespaces"
-        is_one = info.verb == "get" and resource.namespaced
-        if (has_namespace and not resource.namespaced) or (
-            is_one and not info.namespace
-        ):
+        # The path of a Namespace contains its name twice for the API server: as the
+        # name, and as the namespace of the right.  No other object without a namespace
+        # is below a namespace: a right in this namespace must not permit to read it.
+        is_namespace = info.parts == ("namespaces", info.namespace) and not info.group
+        if info.namespace and not resource.namespaced and not is_namespace:
+            raise _not_found()
+        if info.verb == "get" and resource.namespaced and not info.namespace:
             raise _not_found()
         if not {"list", "watch"} <= resource.verbs:
             raise ReadRefused(

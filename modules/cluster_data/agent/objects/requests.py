@@ -9,7 +9,13 @@ import attrs
 
 from modules.cluster_data.agent.objects.forms import Form, form_of
 from modules.cluster_data.agent.objects.selection import Selection
-from tunnel.kubernetes import RequestInfo, query_flag, query_value, request_info
+from tunnel.kubernetes import (
+    MAX_SELECTOR,
+    RequestInfo,
+    query_flag,
+    query_value,
+    request_info,
+)
 
 __all__ = ["ObjectRequest", "ReadRefused", "is_discovery", "read_request"]
 
@@ -42,7 +48,7 @@ class ObjectRequest:
     """
     A get, list or watch of objects.
 
-    :ivar selection: None if only the API server can evaluate the field selector.
+    :ivar selection: None if only the API server can evaluate the selectors.
     :ivar version: the ``resourceVersion`` of the request.
     :ivar seconds: the duration of a watch; 0 if the client did not choose one.
     """
@@ -108,13 +114,15 @@ def read_request(target: str, accept: str) -> ObjectRequest:
             _text(query, b"labelSelector"),
             _text(query, b"fieldSelector"),
         )
-    except ValueError as error:
-        raise ReadRefused(400, str(error)) from None
+    except ValueError:
+        # The API server knows more selectors, and explains invalid ones.
+        selection = None
     if selection is None and info.verb == "watch":
         raise ReadRefused(
             400,
             "the cache watches with the field selectors metadata.name and "
-            f"metadata.namespace only{_ELSEWHERE}",
+            "metadata.namespace, and with label selectors of at most "
+            f"{MAX_SELECTOR} characters without '<' and '>'{_ELSEWHERE}",
         )
     initial: bool | None = None
     if query_value(query, b"sendInitialEvents") is not None:

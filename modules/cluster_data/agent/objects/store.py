@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -337,5 +338,5 @@ class ObjectStore:
 
 
 def _number(version: str) -> int | None:
-    """Return a version as a number; None if it is not one."""
-    return int(version) if version.isascii() and version.isdigit() else None
+    """Return a version as a number of 64 bits; None if it is not one."""
+    return int(version) if re.fullmatch("[0-9]{1,20}", version, re.ASCII) else None
