@@ -132,6 +132,7 @@ class Ledger:
             of_other="",
             source=self._source,
             selection=self.selection,
+            is_altered=False,
         )
         if attrs.astuple(after, recurse=False) == attrs.astuple(before, recurse=False):
             return

@@ -54,6 +54,9 @@ class _Desired(Protocol):
     def location(self) -> Location:
         """Ref and repository of the project, as kas resolved them."""
 
+    def contains(self, key: ObjectKey) -> bool:
+        """Return whether the commits contain an object."""
+
 
 class _Status(Protocol):
     @property
@@ -129,7 +132,9 @@ class ProjectHandover:
             if other.desired.inventory == owner:
                 behind = own is not None and _is_behind(other, own)
                 knows = other.desired.knows_orders and not behind
-                return knows and not other.has_in_git(key)
+                # Permissions do not matter: an owner that may not write an object for a
+                # while has not given it up.
+                return knows and not other.desired.contains(key)
         return None
 
     def will_read(self, owner: str) -> bool:

@@ -105,12 +105,25 @@ MAX_MARK = 300
 #: of it.
 MAX_REASON = 1000
 
+#: Maximum number of entries without a valid signature that are read: other clients may
+#: write megabytes of them.  Inventories of earlier versions have none, so some
+#: thousands are needed once.
+MAX_UNSIGNED = 5000
+
+#: Maximum characters of the parts of a key (group, kind, namespace, name), and of
+#: further texts of an entry.  A text of an unlimited length could fill the inventory.
+MAX_KEY = (253, 63, 63, 1024)
+MAX_UID, MAX_APPLIED, MAX_CLAIMED = 128, 1000, 253
+
 #: Pattern for a valid key of ``data``.
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 #: Pattern for the number of writes in an annotation, because other clients may have
 #: written any text in the annotation.
 _COUNT = re.compile(r"[0-9]{1,18}")
+
+#: Pattern for a value that may have a signature.
+_SIGNED = re.compile(rf":[0-9a-f]{{{MAC}}}\"")
 
 #: Prefix of the keys of objects whose names cannot be part of a key.
 _ODD = "odd."
@@ -171,6 +184,7 @@ class Inventory:
     :ivar of_other: the agentk that wrote the inventory last, if that agentk belongs to
         another agent or led with another Lease; empty if it is this agentk or unknown.
     :ivar is_lost: whether no inventory exists although the project was applied before.
+    :ivar is_altered: whether other clients wrote data that the next `write` removes.
     """
 
     entries: Mapping[ObjectKey, InventoryEntry] = attrs.field(factory=dict)
@@ -181,6 +195,7 @@ class Inventory:
     source: str = ""
     selection: str = ""
     is_lost: bool = False
+    is_altered: bool = False
 
 
 class _Parts(NamedTuple):
@@ -189,11 +204,13 @@ class _Parts(NamedTuple):
 
     :ivar of_other: see `Inventory`.
     :ivar parts: the ConfigMaps of the inventory; None for a part that is missing.
+    :ivar is_altered: see `Inventory`.
     """
 
     of_other: str
     parts: list[dict[str, Any] | None]
     entries: dict[ObjectKey, InventoryEntry]
+    is_altered: bool
 
 
 class InventoryStore:
@@ -229,6 +246,8 @@ class InventoryStore:
         #: Parts in *namespace* as they were last read or written, with their versions;
         #: None for a part that is missing.
         self._parts: list[dict[str, Any] | None] = []
+        #: Whether all parts have to be written, because other clients altered some.
+        self._rewrites = False
         #: The Namespace of *formers* that had the inventory at the last read; empty if
         #: *namespace* had it, or no Namespace did.
         self._moves = ""
@@ -258,7 +277,8 @@ class InventoryStore:
         if found is None:
             self._parts = []
             return Inventory(approval=approval, is_lost=bool(orders.history))
-        of_other, parts, entries = found
+        of_other, parts, entries, is_altered = found
+        self._rewrites = is_altered
         first = parts[0]
         assert first is not None
         annotations = first["metadata"].get("annotations") or {}
@@ -277,6 +297,7 @@ class InventoryStore:
             of_other,
             annotations.get(SOURCE, ""),
             annotations.get(SELECTION, ""),
+            is_altered=is_altered,
         )
 
     async def _read_former(self, orders: Orders) -> _Parts | None:
@@ -332,8 +353,13 @@ class InventoryStore:
         problems: list[str] = []
         parts = await self._all(first, problems)
         entries: dict[ObjectKey, InventoryEntry] = {}
-        for part in parts:
-            for text, value in ((part or {}).get("data") or {}).items():
+        left = MAX_UNSIGNED
+        for number, part in enumerate(parts):
+            data = (part or {}).get("data") or {}
+            kept: dict[str, str] = {}
+            for text, value in data.items():
+                if not left and _SIGNED.search(value) is None:
+                    continue
                 try:
                     key, entry = _read(text, value)
                 except ValueError as error:
@@ -341,7 +367,17 @@ class InventoryStore:
                     continue
                 if self._orders is not None:
                     entry = _opened(key, entry, orders.seal)
+                if not entry.is_signed:
+                    if not left:
+                        continue
+                    left -= 1
+                kept[text] = value
                 entries[key] = entry
+            if part is not None and len(kept) < len(data):
+                # Do not keep megabytes of other clients in memory.
+                parts[number] = {**part, "data": kept}
+        if not left:
+            problems.append(f"more than {MAX_UNSIGNED} entries have no signature")
         if problems and self._orders is None:
             raise self._unreadable(first, problems[0])
         if problems:
@@ -357,7 +393,8 @@ class InventoryStore:
                 reason=clean(problems[0], MAX_REASON, " "),
             )
         mark = (first["metadata"].get("annotations") or {}).get(WRITER, "")
-        return _Parts(await self._of_other(mark, entries, orders), parts, entries)
+        of_other = await self._of_other(mark, entries, orders)
+        return _Parts(of_other, parts, entries, bool(problems))
 
     def _is_labelled(self, part: dict[str, Any]) -> bool:
         labels = part["metadata"].get("labels") or {}
@@ -419,7 +456,9 @@ class InventoryStore:
             return False
         # Also check the Secret: other clients may write inventories, and could
         # otherwise give away any object.
-        return self._orders is None or await self._orders.has(inventory_id)
+        return self._orders is None or await self._orders.has(
+            inventory_id, self._writer.mark
+        )
 
     async def confirm(self) -> None:
         """
@@ -493,6 +532,7 @@ class InventoryStore:
             self._parts, self._moves = [*reversed(written)], ""
         else:
             await self._replace(inventory, count, datas, facts)
+        self._rewrites = False
         await self._remove_former(moved)
 
     async def release(self) -> None:
@@ -545,7 +585,9 @@ class InventoryStore:
             for number in range(max(before, 1), count):
                 await self._put(number, datas[number], early, count)
         others = [
-            number for number in range(1, count) if self._data(number) != datas[number]
+            number
+            for number in range(1, count)
+            if self._rewrites or self._data(number) != datas[number]
         ]
         if others:
             await self._put(0, datas[0], early, count)
@@ -675,7 +717,16 @@ class InventoryStore:
         metadata = object_["metadata"]
         written: dict[str, Any]
         method = "POST"
-        if known is not None:
+        if known is not None and known.get("immutable"):
+            # Another client did that, and nobody can change the ConfigMap any more.
+            await self._client.delete(
+                _CONFIG_MAPS,
+                metadata["name"],
+                self.namespace,
+                uid=known["metadata"]["uid"],
+                resource_version=known["metadata"]["resourceVersion"],
+            )
+        elif known is not None:
             metadata["resourceVersion"] = known["metadata"]["resourceVersion"]
             method, path = "PUT", f"{path}/{metadata['name']}"
         try:
@@ -705,6 +756,9 @@ class InventoryStore:
             if part is None:
                 problems.append(f"part {number} is gone")
             parts.append(part)
+        while parts[-1] is None:
+            # Other clients may write any number of parts.
+            del parts[-1]
         return parts
 
     async def _get(self, number: int, namespace: str = "") -> dict[str, Any] | None:
@@ -758,7 +812,8 @@ class InventoryStore:
         self, number: int, data: dict[str, str], facts: dict[str, str], count: int
     ) -> None:
         known = self._parts[number] if number < len(self._parts) else None
-        if number and known is not None and (known.get("data") or {}) == data:
+        is_same = known is not None and (known.get("data") or {}) == data
+        if number and is_same and not self._rewrites:
             return
         written = await self._write_part(number, data, facts, count, known)
         self._parts[number : number + 1] = [written]
@@ -895,16 +950,35 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     held, applied, claimed = (
         str(known.get(name, "")) for name in ("held", "applied", "claimed")
     )
-    leaves = known.get("leaves") is True
-    entry = InventoryEntry(known.get("uid", ""), held, applied, claimed, leaves)
+    uid, leaves = known.get("uid", ""), known.get("leaves") is True
+    limits = ((uid, MAX_UID), (applied, MAX_APPLIED), (claimed, MAX_CLAIMED))
+    if any(len(one) > most or not one.isprintable() for one, most in limits):
+        raise ValueError(f"another client wrote the value of {clean(text, 300)}")
+    # The reason is only shown.
+    held = clean(held, MAX_REASON)
+    entry = InventoryEntry(uid, held, applied, claimed, leaves)
     if text.startswith(_ODD):
         parts = known.get("key")
         if isinstance(parts, list) and [type(one) for one in parts] == [str] * 4:
-            return ObjectKey(*parts), entry
+            key = ObjectKey(*parts)
+            if _is_key(key):
+                return key, entry
     else:
         namespace, _, rest = text.partition("_")
         rest, _, kind = rest.rpartition("_")
         name, separator, group = rest.rpartition("_")
-        if separator and name and kind:
-            return ObjectKey(group, kind, namespace, name.replace("__", ":")), entry
+        key = ObjectKey(group, kind, namespace, name.replace("__", ":"))
+        if separator and name and kind and _is_key(key):
+            return key, entry
     raise ValueError(f"{text!r} does not name an object")
+
+
+def _is_key(key: ObjectKey) -> bool:
+    """Return whether an object can have this key: other clients may write any text."""
+    if any(len(part) > most for part, most in zip(key, MAX_KEY, strict=True)):
+        return False
+    try:
+        "".join(key).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -204,15 +204,18 @@ class OrderStore:
         )
         self._known: Orders | None = None
 
-    async def has(self, inventory_id: str) -> bool:
+    async def has(self, inventory_id: str, mark: str) -> bool:
         """
-        Return whether agentk has applied the project of another inventory.
+        Return whether the agentk with *mark* has applied the project of another
+        inventory.
 
         :raises CallError: as in `IKubernetesClient`.
         """
         other = OrderStore(self._client, inventory_id, self._secret.namespace)
         try:
-            return bool((await other.read()).history)
+            found = await other.read()
+            # An earlier version recorded no mark.
+            return bool(found.history) and found.last.writer in ("", mark)
         except CallError as error:
             if error.status is not Status.FAILED_PRECONDITION:
                 raise

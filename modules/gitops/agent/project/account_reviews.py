@@ -18,7 +18,7 @@ from twisted.internet.task import deferLater
 from modules.gitops.agent.inventory.claims import OTHERS_SECONDS
 from modules.gitops.agent.objects.manifests import ObjectKey
 from tunnel.api import IKubernetesClient
-from tunnel.errors import CallError
+from tunnel.errors import CallError, Status
 from tunnel.toolkit.parallel import in_parallel
 from tunnel.toolkit.recent import Recent
 
@@ -111,7 +111,7 @@ class AccountReviews:
         self._forbidden = {
             key: before.get(key, now)
             for key, allowed in zip(keys, results, strict=True)
-            if not (key in before if allowed is None else allowed)
+            if (key in before if allowed is None else not allowed)
         }
         given_up = frozenset(
             key
@@ -124,6 +124,8 @@ class AccountReviews:
 
     async def _may_write(self, key: ObjectKey, resource: str | None) -> bool | None:
         """Return whether the account may write an object; None if it is unknown."""
+        if resource is None:
+            return None
         attributes = {
             "verb": "patch",
             "group": key.group,
@@ -138,6 +140,7 @@ class AccountReviews:
         }
         try:
             said = await self._client.json("POST", _REVIEWS, review)
-        except CallError:
-            return None
+        except CallError as error:
+            # Without permission to act as the account, agentk cannot write either.
+            return False if error.status is Status.PERMISSION_DENIED else None
         return (said.get("status") or {}).get("allowed") is not False

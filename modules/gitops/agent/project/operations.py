@@ -8,7 +8,7 @@ from hmac import compare_digest
 import attrs
 
 from modules.gitops.agent.apply.backups import KeptState
-from modules.gitops.agent.inventory.orders import AppliedCommit, Orders
+from modules.gitops.agent.inventory.orders import AppliedCommit, Approval, Orders
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.project.desired import DesiredCommits
 from modules.gitops.agent.project.explanations import no_object
@@ -76,9 +76,13 @@ class ProjectOperations:
 
         :raises CallError: as `suspend`.
         """
-        await self._order(
-            lambda orders: attrs.evolve(orders, suspended=False, pinned="")
-        )
+
+        def resumed(orders: Orders) -> Orders:
+            # Deletes that were approved before the undo need another approval.
+            approval = Approval() if orders.pinned else orders.approval
+            return attrs.evolve(orders, suspended=False, pinned="", approval=approval)
+
+        await self._order(resumed)
 
     async def sync(self) -> str:
         """
@@ -140,7 +144,9 @@ class ProjectOperations:
                 else f"no other commit was applied in full; the history has: {known}",
             )
         await self._order(
-            lambda orders: attrs.evolve(orders, suspended=False, pinned=found[0])
+            lambda orders: attrs.evolve(
+                orders, suspended=False, pinned=found[0], approval=Approval()
+            )
         )
         return found[0]
 

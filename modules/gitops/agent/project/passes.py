@@ -60,6 +60,14 @@ AGAIN, WATCHED_AGAIN = 300.0, 3600.0
 #: Seconds of one pause without work.
 REST = 3600.0
 
+#: Number of passes in a row that another client interrupted, from which the status
+#: shows this.
+MAX_OVERTAKEN = 5
+OVERTAKEN = (
+    "another client changes the inventory each time before agentk can write it: find "
+    "the client in managedFields of the ConfigMap, and remove its permission"
+)
+
 _PROPAGATION: Mapping[str, Literal["Background", "Foreground", "Orphan"]] = {
     "background": "Background",
     "foreground": "Foreground",
@@ -116,6 +124,8 @@ class Passes:
     _repairing: frozenset[ObjectKey] | None = attrs.field(default=None, init=False)
     #: Commit that was last processed.  A newer commit may be waiting.
     _worked: str = attrs.field(default="", init=False)
+    #: Number of the last passes in a row that ended because of another client.
+    _overtaken: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         api = self._context.api
@@ -302,6 +312,9 @@ class Passes:
             self._transfers.end(report)
         except Superseded:
             self._journal.superseded()
+            self._overtaken += 1
+            if self._overtaken >= MAX_OVERTAKEN:
+                self._journal.explain(snapshot.commit, [OVERTAKEN])
             return False
         except CallError as error:
             self._explain_failure(snapshot.commit, error)
@@ -310,6 +323,7 @@ class Passes:
             self.is_busy = False
             self.pruning = None
             self._drifts.worked()
+        self._overtaken = 0
         self.report = report
         self.worked_at = self._context.now()
         self._ended()

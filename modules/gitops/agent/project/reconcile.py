@@ -188,7 +188,16 @@ class Reconciler:
             raise _superseded(error) from None
         if isinstance(plan, Report):
             return plan
-        holds = tuple(key for key in plan.held if plan.inventory.entries[key].is_proof)
+        # Also with ``prune: false``, which may change.
+        inventory = plan.inventory
+        holds = tuple(
+            key
+            for key, action in plan.leaving.items()
+            if action.held
+            and action.verb is Verb.BLOCK
+            and inventory.entries[key].is_proof
+            and not inventory.approval.covers(commit, key)
+        )
         try:
             # Before any change, because this execution may be interrupted at each.
             await of.store.hold(holds)

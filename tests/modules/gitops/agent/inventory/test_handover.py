@@ -228,6 +228,23 @@ class HandoverTests(HalvesTestCase):
             ("patch", "configmaps", "moves"),
         )
 
+    def test_an_owner_that_may_not_write_for_a_while(self) -> None:
+        """It gives up nothing, so no other project takes its object."""
+        policy = {"id": "apps", "inventory_policy": "must_match"}
+        account = {"id": "other", "service_account": "team/deployer"}
+        self.other.commit({"b.yaml": text(object_("theirs"), MOVES)})
+        self.apps.commit({"a.yaml": text(STAYS)})
+        self.configure(policy, account)
+        self.passes(5)
+        owner = self.project("other").desired.inventory
+        self.assertEqual(self.owner(), owner)
+        self.deny_patch()
+        self.review(False)
+        self.apps.commit({"a.yaml": text(STAYS, MOVES)})
+        self.pushed()
+        self.passes(3 * OTHERS_SECONDS)
+        self.assertEqual(self.owner(), owner)
+
     def forbidden_account_names_an_object(self, *more: Any) -> None:
         """Move the object to the project whose account may not write it."""
         self.review(False)

@@ -469,6 +469,79 @@ class InventoryTests(SynchronousTestCase):
             self.assertEqual(self.read(store()).entries, wanted, case)
             self.assertNotIn(OWNER, self.stored()["metadata"]["annotations"])
 
+    def signed(self) -> InventoryStore:
+        """An inventory whose entries are signed."""
+        orders = OrderStore(self.client, "7-9", "default")
+        return InventoryStore(self.client, "7-9", "default", orders=orders)
+
+    def test_texts_without_limits(self) -> None:
+        """No text of another client fills the inventory, or cannot be written."""
+        wanted = entries(1, 2, uid="u")
+        self.write(wanted, store=self.signed())
+        first = dict(self.stored()["data"])
+        name, value = next(iter(first.items()))
+        known = json.loads(value)
+        odd = '{"key": ["", "ConfigMap", "default", "%s"]}'
+        for case, changed in {
+            "surrogate": {"odd.1": odd % r"\ud800"},
+            "surrogate in a reason": {name: json.dumps(known | {"held": "\ud800"})},
+            "surrogate in a claim": {name: json.dumps(known | {"claimed": "\ud800"})},
+            "name": {"odd.1": odd % ("x" * 500_000)},
+            "reason": {name: json.dumps(known | {"held": "A" * 720_000})},
+            "claim": {name: json.dumps(known | {"claimed": "A" * 720_000})},
+            "uid": {name: json.dumps(known | {"uid": "A" * 720_000})},
+        }.items():
+            there = copy.deepcopy(self.stored())
+            there["data"] = first | changed
+            self.cluster.objects.put(there)
+            store = self.signed()
+            found = self.read(store)
+            self.assertLessEqual(len(found.entries), 2, case)
+            for entry in found.entries.values():
+                self.assertLess(len(entry.held) + len(entry.claimed), 2000)
+                self.assertTrue(entry.held.isprintable())
+            self.write(wanted, store=store)
+            self.assertEqual(self.read(self.signed()).entries, wanted, case)
+
+    def test_an_immutable_part(self) -> None:
+        """agentk replaces it."""
+        wanted = entries(*range(20), uid="u")
+        self.small()
+        self.write(wanted, store=self.signed())
+        for number in (0, 1):
+            there = copy.deepcopy(self.stored(number))
+            there["immutable"] = True
+            self.cluster.objects.put(there)
+            store = self.signed()
+            self.read(store)
+            others = entries(*range(20), uid="v")
+            self.write(others, "c2", store=store)
+            self.assertEqual(self.read(self.signed()).entries, others)
+            self.assertNotIn("immutable", self.stored(number))
+            self.read(store)
+            self.write(wanted, "c1", store=store)
+
+    def test_many_entries_of_other_clients(self) -> None:
+        """They are not kept in memory, and the next write removes them."""
+        self.patch(module, "MAX_UNSIGNED", 10)
+        wanted = entries(*range(5), uid="u")
+        self.write(wanted, store=self.signed())
+        there = copy.deepcopy(self.stored())
+        junk = {f"a_{number}__ConfigMap": "" for number in range(1000)}
+        there["data"] = junk | there["data"] | {"zz_junk__ConfigMap": ""}
+        self.cluster.objects.put(there)
+        store = self.signed()
+        found = self.read(store)
+        self.assertTrue(found.is_altered)
+        self.assertEqual(len(found.entries), 15)
+        self.assertEqual(len(store._parts[0]["data"]), 15)  # type: ignore[index]
+        self.assertEqual(
+            {k for k, one in found.entries.items() if one.is_proof}, set(wanted)
+        )
+        self.write(wanted, store=store)
+        after = self.read(self.signed())
+        self.assertEqual((after.entries, after.is_altered), (wanted, False))
+
     def test_parts_that_cannot_be(self) -> None:
         self.write(entries(1))
         for count in ("0", "3", "x", "2", "1024"):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
+
+import attrs
 
 from modules.gitops.agent.inventory.orders import Orders
 from modules.gitops.agent.objects.differences import ChangedField
@@ -187,6 +190,68 @@ class ControlTests(HalvesTestCase):
         self.assertIsNone(self.live("m002"))
         (found,) = self.status()
         self.assertEqual(found.state, pb.ProjectStatus.STATE_CURRENT)
+
+    def test_undo_ends_an_approval(self) -> None:
+        """Deletes need another approval, also if the undone commit is never applied."""
+        first = self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3, 4))})
+        self.configure({"id": "apps"})
+        stuck = self.live("m004")
+        stuck["metadata"]["finalizers"] = ["x.io/never"]
+        self.cluster.objects.put(stuck)
+        operations = self.agent.projects["apps"].operations
+
+        def approval() -> str:
+            store = operations._stores.orders(operations._first_snapshot())
+            orders: Orders = self.pair.run(store.read())
+            return orders.approval.commit
+
+        for end in (pb.UndoRequest, pb.ResumeRequest):
+            last = self.apps.commit({"a.yaml": ""})
+            self.pushed()
+            (status,) = self.status()
+            request = pb.ApproveRequest(agent="1", project="apps")
+            request.release = status.release
+            self.ask("Approve", request)
+            self.assertEqual(approval(), last)
+            if end is pb.UndoRequest:
+                self.ask("Undo", end(agent="1", project="apps", commit=first))
+            else:
+                store = operations._stores.orders(operations._first_snapshot())
+                pinned = partial(attrs.evolve, pinned=last)
+                self.pair.run(store.change(pinned))
+                self.ask("Resume", end(agent="1", project="apps"))
+            self.assertEqual(approval(), "")
+            self.ask("Resume", pb.ResumeRequest(agent="1", project="apps"))
+            self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3, 4))})
+            self.pushed()
+            self.passes(60)
+
+    def test_a_client_that_always_changes_the_inventory(self) -> None:
+        """The status says so."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        name = f"inventory-{self.agent.projects['apps'].desired.inventory}"
+        take = self.cluster.take
+
+        def touching(request: Any) -> Any:
+            found = take(request)
+            if request.method == "GET" and request.path.endswith(name):
+                live: Any = copy.deepcopy(self.live(name))
+                live["metadata"]["annotations"]["x"] = str(len(self.cluster.requests))
+                self.cluster.objects.put(live)
+            return found
+
+        self.cluster.take = touching  # type: ignore[method-assign]
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.pushed()
+        self.passes(600)
+        self.assertIsNone(self.live("m002"))
+        (status,) = self.status()
+        self.assertIn("another client changes the inventory", status.problems[0])
+        self.cluster.take = take  # type: ignore[method-assign]
+        self.passes(600)
+        self.assertIsNotNone(self.live("m002"))
+        self.assertEqual(list(self.status()[0].problems), [])
 
     def test_while_what_was_approved_goes(self) -> None:
         """Status asks no more, and says how many are gone and what holds the others."""

@@ -21,6 +21,7 @@ from modules.gitops.agent.inventory.claims import Claim
 from modules.gitops.agent.inventory.inventory import (
     COMMIT,
     LABEL,
+    PARTS,
     WRITER,
     Inventory,
     InventoryEntry,
@@ -996,6 +997,34 @@ class PruneTests(ReconcileCase):
             if held and point > 12:
                 break
         self.assertGreater(point, 12)
+
+    def test_held_while_it_prunes_nothing(self) -> None:
+        """The limit holds the deletes also after ``prune`` is true again."""
+        new = [object_(f"x{number:03}") for number in range(20)]
+        self.commit(*config_maps(*range(20)))
+        self.commit(*new, prune=False)
+        live: Any = copy.deepcopy(self.live(f"inventory-{ID}"))
+        for name, value in live["data"].items():
+            known = json.loads(value)
+            known.pop("held", None)
+            live["data"][name] = json.dumps(known)
+        self.objects.put(live)
+        report = self.commit(*new, prune=True)
+        self.assertEqual(len(report.held), 20)
+        self.assertEqual(len(self.names()), 40)
+
+    def test_what_other_clients_wrote_is_removed(self) -> None:
+        """Also if nothing else changes."""
+        self.commit(*config_maps(1))
+        live: Any = copy.deepcopy(self.live(f"inventory-{ID}"))
+        before = dict(live["data"])
+        live["data"]["x_y__Z"] = "garbage"
+        live["metadata"]["annotations"][PARTS] = "16"
+        self.objects.put(live)
+        self.commit(*config_maps(1), commit="c1")
+        live = self.live(f"inventory-{ID}")
+        self.assertEqual(live["data"], before)
+        self.assertEqual(live["metadata"]["annotations"][PARTS], "1")
 
     def test_held_while_its_api_server_is_away(self) -> None:
         """It is held afterwards, too, however many objects came meanwhile."""
