@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -25,6 +25,7 @@ from kas.audit.tree import MerkleTree, leaf_hash
 from tunnel.program.log_writer import FileSink
 
 __all__ = [
+    "CHAINS",
     "CHECKPOINT",
     "CONTINUE",
     "MAX_TORN",
@@ -40,6 +41,7 @@ __all__ = [
 #: Actions of the lines that the chain itself writes.
 START, STOP = "audit.start", "audit.stop"
 CONTINUE, CHECKPOINT = "audit.continue", "audit.checkpoint"
+CHAINS = "audit.chains"
 
 #: Maximum number of lines without a signed checkpoint.  A checkpoint costs a signature
 #: (50 microseconds) and a wait for the disk (milliseconds).
@@ -58,6 +60,11 @@ def rfc3339(time: float) -> str:
 def origin_of(kas: str) -> str:
     """Return the name of the chain of the process *kas*, for its checkpoints."""
     return f"txkas-audit/{kas}"
+
+
+def _process_of(named: Mapping[str, Any]) -> str:
+    """Return the process of a chain that a line names."""
+    return str(named["origin"]).rpartition("/")[2]
 
 
 def _line(seq: int, kas: str, prev: str, torn: str, body: bytes) -> bytes:
@@ -129,6 +136,11 @@ class Chain:
         #: Number of lines after which kas signs next.
         self._due = MAX_UNSIGNED
         self._torn: list[str] = []
+        #: Numbers of lines of the other chains that lines of this chain name, in the
+        #: file that is open.
+        self._named: dict[str, int] = {}
+        #: Whether the open file needs a line with the hashes of the tree.
+        self._moved = False
         #: Number of checkpoints that were signed.
         self.checkpoints = 0
 
@@ -141,10 +153,29 @@ class Chain:
         """
         if self._tree.size:
             return
+        before = self._name(None)
+        self._append(self._body(START, {**self._about, "before": before}).encode())
+        self._have_named(before)
+        # The other workers of this kas name this chain from now on.  Otherwise a chain
+        # without a checkpoint could be removed unnoticed.
+        with suppress(OSError):
+            self._file.sync()
+            self._last.write(self._kas, self._checkpoint())
+        self._last.remove_old()
+
+    def _name(self, chains: Collection[str] | None) -> list[dict[str, Any]]:
+        """
+        Return the last checkpoints of other chains, for a line that names them.
+
+        :param chains: the names of these chains; None for all.
+        """
         before = []
-        for time, note in self._last.read():
+        own = origin_of(self._kas)
+        for time, note in self._last.read(chains):
             with suppress(NoteError):
                 found = Checkpoint.parse(note.partition("\n\n")[0] + "\n")
+                if found.origin == own:
+                    continue
                 root = base64.b64encode(found.root).decode()
                 before.append(
                     {
@@ -154,8 +185,32 @@ class Chain:
                         "time": rfc3339(time),
                     }
                 )
-        self._append(self._body(START, {**self._about, "before": before}).encode())
-        self._last.remove_old()
+        return before
+
+    def _have_named(self, before: Iterable[Mapping[str, Any]]) -> None:
+        for one in before:
+            self._named[_process_of(one)] = one["size"]
+
+    def _name_others(self, *, again: bool = False) -> None:
+        """
+        Write a line that names the chains that this chain has not named, such as those
+        of workers that started later, so that no chain can be removed as a whole.
+
+        :param again: whether to name longer chains again.
+        """
+        chains = self._last.chains()
+        self._named = {one: self._named[one] for one in self._named if one in chains}
+        new = chains if again else chains - self._named.keys()
+        if not new - {self._kas}:
+            return
+        before = [
+            one
+            for one in self._name(new)
+            if self._named.get(_process_of(one)) != one["size"]
+        ]
+        if before:
+            self._append(self._body(CHAINS, {"before": before}).encode())
+            self._have_named(before)
 
     def write(self, data: bytes) -> None:
         """
@@ -165,6 +220,7 @@ class Chain:
             line.
         """
         self.begin()
+        self._continue()
         self._append(data)
         if self._tree.size >= self._due:
             # The next lines try again.
@@ -185,10 +241,14 @@ class Chain:
         except OSError:
             # The file may contain a part of the line.  The next line names this part,
             # so that a verifier can distinguish it from an insertion.
-            if fragment := self._file.take_fragment():
-                self._torn.append(sha256(fragment).hexdigest())
-                del self._torn[:-MAX_TORN]
-            raise
+            fragment = self._file.take_fragment()
+            # If only the line feed is missing, the line is complete, and the next write
+            # begins with the line feed.
+            if fragment != line[:-1]:
+                if fragment:
+                    self._torn.append(sha256(fragment).hexdigest())
+                    del self._torn[:-MAX_TORN]
+                raise
         leaf = leaf_hash(line[:-1])
         self._tree.append(leaf)
         self._prev = leaf.hex()
@@ -199,25 +259,32 @@ class Chain:
 
         :raises OSError: if the disk does not accept the lines.
         """
-        size = self._tree.size
-        if size == self._signed:
+        if self._tree.size == self._signed:
             return
+        self._continue()
+        self._name_others()
         # The lines must be on disk before a signature says that they exist: after a
         # power failure, the log would seem to be cut.
         self._file.sync()
-        time = f"time {rfc3339(self._now())}"
-        root = self._tree.root()
-        checkpoint = Checkpoint(origin_of(self._kas), size, root, (time,))
-        note = self._signer.sign(str(checkpoint))
+        size, note = self._tree.size, self._checkpoint()
         self._put(checkpoint_line(size, self._kas, self._prev, note))
         self._signed = size + 1
         self._due = self._signed + MAX_UNSIGNED
         self.checkpoints += 1
         self._last.write(self._kas, note)
 
+    def _checkpoint(self) -> str:
+        """Return a signed checkpoint of all lines."""
+        time = f"time {rfc3339(self._now())}"
+        root = self._tree.root()
+        checkpoint = Checkpoint(origin_of(self._kas), self._tree.size, root, (time,))
+        return self._signer.sign(str(checkpoint))
+
     def end(self) -> None:
         """Write the last line, and sign all lines."""
         self.begin()
+        self._continue()
+        self._name_others(again=True)
         self._append(self._body(STOP, {}).encode())
         self.sign()
 
@@ -241,6 +308,14 @@ class Chain:
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._tree.size:
+        self._moved = self._tree.size > 0
+        # The earlier files may be deleted, with the lines that name other chains.
+        self._named.clear()
+        self._continue()
+
+    def _continue(self) -> None:
+        """Write the first line of a file, unless it is written."""
+        if self._moved:
             hashes = [one.hex() for one in self._tree.hashes]
             self._append(self._body(CONTINUE, {"hashes": hashes}).encode())
+            self._moved = False

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -53,14 +56,49 @@ class LastCheckpoints:
         path = self.folder / f"{self._prefix}{kas}{_SUFFIX}"
         replace_file(path, note.encode(), durable=False)
 
-    def read(self) -> list[tuple[float, str]]:
+    @classmethod
+    def of_files(cls, state: StateDirectory, files: Iterable[Path]) -> list[str]:
+        """
+        Return the notes of the logs to which files belong, also after a rotation, such
+        as ``audit.jsonl`` for ``audit.jsonl.1.gz`` and ``audit.jsonl-20260501``.
+
+        :raises OSError: if a folder does not exist.
+        """
+        logs = set()
+        for file in files:
+            ends = [one.start() for one in re.finditer("[.-]", file.name)]
+            for end in (*ends, len(file.name)):
+                if end:
+                    logs.add(file.absolute().parent / file.name[:end])
+        return [note for log in sorted(logs) for _, note in cls(state, log).read()]
+
+    def chains(self) -> set[str]:
+        """Return the processes of which a note exists."""
+        start, end = len(self._prefix), -len(_SUFFIX)
+        try:
+            names = os.listdir(self.folder)
+        except OSError:
+            return set()
+        return {
+            name[start:end]
+            for name in names
+            if name.startswith(self._prefix) and name.endswith(_SUFFIX)
+        }
+
+    def read(self, only: Collection[str] | None = None) -> list[tuple[float, str]]:
         """
         Return the newest notes, at most `MAX_CHAINS` of one log, and the times of their
         files in seconds since 1970.
+
+        :param only: the processes whose notes are read; None for all.
         """
         notes = []
         most = MAX_CHAINS if self._prefix else MAX_FILES
-        for time, path in self._newest(self._prefix)[:most]:
+        newest = self._newest(self._prefix)
+        if only is not None:
+            names = {f"{self._prefix}{kas}{_SUFFIX}" for kas in only}
+            newest = [one for one in newest if one[1].name in names]
+        for time, path in newest[:most]:
             with suppress(OSError, UnicodeDecodeError), path.open("rb") as file:
                 notes.append((time / 10**9, file.read(MAX_NOTE).decode()))
         return notes
@@ -86,7 +124,7 @@ def _digest(log: Path) -> str:
 
     Each pod may have a folder with the same path, so the path does not suffice.
     """
-    log = log.absolute()
-    folder = log.parent.stat()
-    text = f"{log}\0{folder.st_dev}\0{folder.st_ino}"
+    parent = log.absolute().parent.resolve()
+    folder = parent.stat()
+    text = f"{parent / log.name}\0{folder.st_dev}\0{folder.st_ino}"
     return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from kas.audit.chain import CHECKPOINT, CONTINUE
+from kas.audit.chain import CHAINS, CHECKPOINT, CONTINUE
 from kas.audit.files import in_order, lines_of, open_log
 
 __all__ = ["AuditQuery", "Found", "Newest", "ObjectPattern", "newest"]
@@ -27,7 +27,7 @@ MAX_BYTES = 1024 * 1024
 MAX_SECONDS = 10.0
 
 #: Lines that only matter for verification.
-_HIDDEN = frozenset((CHECKPOINT, CONTINUE))
+_HIDDEN = frozenset((CHAINS, CHECKPOINT, CONTINUE))
 
 _OBJECT = re.compile(
     r"(?P<resource>[a-z0-9.-]+)?(?:/(?P<subresource>[a-z0-9.-]+))?"

@@ -8,6 +8,7 @@ requests that have not ended, not on the number of lines.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
@@ -17,6 +18,7 @@ from typing import Any
 import attrs
 
 from kas.audit.chain import (
+    CHAINS,
     CHECKPOINT,
     CONTINUE,
     START,
@@ -25,25 +27,21 @@ from kas.audit.chain import (
     origin_of,
 )
 from kas.audit.files import MAX_LINE
+from kas.audit.fragments import MARK, MAX_FRAGMENTS, Fragments, Torn
 from kas.audit.notes import Checkpoint, NoteError, NoteKey
 from kas.audit.tree import MerkleTree
 
 __all__ = ["ChainReport", "LogFinding", "LogReport", "Verdict", "Verifier"]
 
 
-#: Maximum number of incomplete lines, and of checkpoints of one chain, that are
-#: remembered.
-MAX_FRAGMENTS = MAX_CHECKPOINTS = 10_000
+#: Maximum number of checkpoints of one chain that are remembered.
+MAX_CHECKPOINTS = 10_000
 
 #: Maximum number of chains: a year of hourly restarts.
 MAX_CHAINS = 10_000
 
 #: Maximum number of requests without an end that are remembered for one chain.
 MAX_BEGUN = 100_000
-
-#: The beginning of each line.  A text in JSON never contains it, because its quotation
-#: marks would be escaped.
-_MARK = b'{"v":1,"seq":'
 
 _LINE = re.compile(
     rb'\{"v":1,"seq":(0|[1-9][0-9]{0,17}),"kas":"([0-9a-f]{1,64})",'
@@ -53,7 +51,9 @@ _LINE = re.compile(
 )
 
 _BEGUN, _ENDED = b"begun", b"ended"
-_ACTIONS = frozenset(one.encode() for one in (START, STOP, CONTINUE, CHECKPOINT))
+_ACTIONS = frozenset(
+    one.encode() for one in (START, STOP, CONTINUE, CHECKPOINT, CHAINS)
+)
 
 
 class Verdict(IntEnum):
@@ -127,6 +127,7 @@ class _Chain:
     """One chain, as far as it was read."""
 
     __slots__ = (
+        "at",
         "begun",
         "checkpoints",
         "expected",
@@ -137,7 +138,10 @@ class _Chain:
         "prev",
         "sealed",
         "signed",
+        "since",
         "stopped",
+        "time",
+        "torn",
         "tree",
         "wrong",
     )
@@ -162,17 +166,13 @@ class _Chain:
         #: Roots that the chain must have, by size.
         self.expected: dict[int, bytes] = {}
         self.found: list[LogFinding] = []
-
-
-@attrs.frozen
-class _Fragment:
-    place: str
-    digest: str
-    #: The chain whose last line it may be, and the number of this line.
-    chain: _Chain | None
-    seq: int
-    #: Whether the fragment may be the beginning of any line.
-    short: bool
+        #: Time of the first line, and of the last one.
+        self.since = ""
+        self.time = b""
+        #: Place of the last line in all files; see `Torn`.
+        self.at = 0
+        #: Incomplete lines that lines name that are not proven yet.
+        self.torn: list[Torn] = []
 
 
 class Verifier:
@@ -185,6 +185,8 @@ class Verifier:
     :param known: signed notes of chains that may be in other logs.
     :param partial: whether earlier files may be missing, because retention removed
         them.
+    :param own: signed notes of the last chains of this log: the log must contain their
+        lines, unless earlier files may be missing.
     :raises NoteError: if the key has not signed a checkpoint.
     """
 
@@ -194,28 +196,41 @@ class Verifier:
         checkpoints: Iterable[str] = (),
         known: Iterable[str] = (),
         partial: bool = False,
+        own: Iterable[str] = (),
     ) -> None:
         self._key = key
         self._partial = partial
         self._chains: dict[bytes, _Chain] = {}
         self._findings: list[LogFinding] = []
-        self._fragments: list[_Fragment] = []
-        self._torn: set[str] = set()
+        self._fragments = Fragments(MAX_LINE)
+        self._is_full = False
+        #: Number of lines of all files before the file that is read.
         self._lines = 0
         self._legacy = 0
-        #: The time of the first line.
-        self._since = ""
+        self._first_legacy = ""
+        #: Folders of the files before that contain lines of a chain.
+        self._folders: set[str] = set()
+        self._folder = ""
         #: Roots, by the origin and size of the checkpoints.
         self._outside: dict[str, dict[int, bytes]] = {}
-        self._wanted: set[str] = set()
-        for wanted, notes in ((True, checkpoints), (False, known)):
+        #: Time of the newest note of each chain that must be here; empty if the chain
+        #: must be here even if earlier files are missing.
+        self._wanted: dict[str, str] = {}
+        for notes in (known, own, checkpoints):
             for note in notes:
                 one = Checkpoint.parse(key.read(note))
                 self._outside.setdefault(one.origin, {})[one.size] = one.root
-                if wanted:
-                    self._wanted.add(one.origin)
-        #: Checkpoints that lines of other chains name: origin, size, root, time, place.
-        self._named: list[tuple[str, int, bytes, str, str]] = []
+                if notes is checkpoints:
+                    self._wanted[one.origin] = ""
+                elif notes is own:
+                    self._wanted[one.origin] = _time_of(one)
+        #: Times and places of the checkpoints that lines of other chains name, by
+        #: origin, size and root.
+        self._named: dict[tuple[str, int, bytes], tuple[str, str]] = {}
+        #: Origins of missing chains that were reported.
+        self._missing: set[str] = set()
+        #: Sizes of the checkpoints that first lines of other chains name, by origin.
+        self._succeeded: dict[str, int] = {}
 
     def read(self, name: str, lines: Iterable[bytes]) -> None:
         """
@@ -225,18 +240,22 @@ class Verifier:
         :param lines: each with its line feed; the last one may have none.
         """
         number = 0
+        self._folder = os.path.dirname(name)
+        before = sum(one.lines for one in self._chains.values())
         for number, line in enumerate(lines, 1):
             found = _LINE.match(line)
             if (
                 found is not None
                 and line.endswith(b"}\n")
-                and line.find(_MARK, 1) < 0
+                and line.find(MARK, 1) < 0
                 and len(line) <= MAX_LINE
             ):
                 self._line(line[:-1], found, name, number)
             else:
                 self._odd_line(line, name, number)
         self._lines += number
+        if sum(one.lines for one in self._chains.values()) > before:
+            self._folders.add(self._folder)
 
     def _odd_line(self, line: bytes, name: str, number: int) -> None:
         """
@@ -245,39 +264,47 @@ class Verifier:
         """
         whole = line.endswith(b"\n")
         line = line.rstrip(b"\n")
-        if line.startswith(b'{"time":') and not self._chains:
+        if line.startswith(b'{"time":') and line.endswith(b"}") and MARK not in line:
+            # An older kas may write to the same file until its clients have left.
             self._legacy += 1
+            self._first_legacy = self._first_legacy or f"{name}:{number}"
             return
-        pieces = line.split(_MARK)
+        pieces = line.split(MARK)
         for place, piece in enumerate(pieces):
-            text = piece if place == 0 else _MARK + piece
+            text = piece if place == 0 else MARK + piece
             if place == 0 and not text and len(pieces) > 1:
                 continue
             found = _LINE.match(text)
             last = place == len(pieces) - 1
-            complete = last and whole and text.endswith(b"}") and len(text) < MAX_LINE
-            if found is not None and complete:
+            if found is None or not text.endswith(b"}") or len(text) >= MAX_LINE:
+                self._fragment(text, found, name, number)
+            elif last and whole:
                 self._line(text, found, name, number)
+            elif _is_whole(text):
+                # The disk was full before the line feed.
+                self._line(text, found, name, number)
+                self._fragment(b"", None, name, number)
             else:
-                self._fragment(text, found, f"{name}:{number}")
+                self._fragment(text, found, name, number)
 
-    def _fragment(self, text: bytes, found: re.Match[bytes] | None, place: str) -> None:
-        if len(self._fragments) >= MAX_FRAGMENTS:
-            if len(self._fragments) == MAX_FRAGMENTS:
-                why = f"more than {MAX_FRAGMENTS} incomplete lines"
-                self._findings.append(LogFinding(Verdict.TAMPERED, place, why))
-                self._fragments.append(_Fragment(place, "", None, 0, True))
-            return
+    def _fragment(
+        self, text: bytes, found: re.Match[bytes] | None, name: str, number: int
+    ) -> None:
         chain, seq = None, 0
         if found is not None:
             chain, seq = self._chains.get(found[2]), int(found[1])
             if chain is not None and (chain.next, chain.prev) != (seq, found[3]):
                 chain = None
-        short = found is None and (
-            _MARK.startswith(text[: len(_MARK)]) and len(text) < MAX_LINE
-        )
-        digest = sha256(text).hexdigest()
-        self._fragments.append(_Fragment(place, digest, chain, seq, short))
+
+        def is_last() -> bool:
+            return chain is not None and chain.next == seq
+
+        place = f"{name}:{number}"
+        has_room = self._fragments.add(text, place, self._lines + number, is_last)
+        if not has_room and not self._is_full:
+            self._is_full = True
+            why = "too many incomplete lines"
+            self._findings.append(LogFinding(Verdict.TAMPERED, place, why))
 
     def _line(
         self, line: bytes, found: re.Match[bytes], name: str, number: int
@@ -288,19 +315,22 @@ class Verifier:
         chain = self._chains.get(kas)
         if chain is None:
             if len(self._chains) >= MAX_CHAINS:
-                self._fragment(line, None, f"{name}:{number}")
+                self._fragment(line, None, name, number)
                 return
-            self._since = self._since or time.decode()
             chain = self._chains[kas] = self._new_chain(
                 kas, seq, prev, action, name, number
             )
+            chain.since = time.decode()
         if chain.wrong:
             return
         if seq != chain.next or prev != chain.prev:
             self._wrong(chain, f"{name}:{number}", _why(chain, seq))
             return
-        if torn is not None and len(self._torn) < MAX_FRAGMENTS:
-            self._torn.update(torn.decode().replace('"', "").split(","))
+        at = self._lines + number
+        if torn is not None and len(chain.torn) < MAX_FRAGMENTS:
+            digests = torn.decode().replace('"', "").split(",")
+            chain.torn += [Torn(one, chain.at, at) for one in digests]
+        chain.at, chain.time = at, time
         chain.lines += 1
         if action in _ACTIONS:
             if not self._read_own(chain, line, action, f"{name}:{number}"):
@@ -325,9 +355,16 @@ class Verifier:
         """Compare the lines so far with a checkpoint from elsewhere."""
         assert chain.tree is not None
         if root == chain.tree.root():
-            chain.signed = max(chain.signed, chain.next)
+            self._proven(chain, chain.next)
         else:
             self._wrong(chain, place, "a checkpoint from elsewhere has other lines")
+
+    def _proven(self, chain: _Chain, size: int) -> None:
+        """Accept the first lines of a chain, and the fragments that they name."""
+        chain.signed = max(chain.signed, size)
+        for torn in chain.torn:
+            self._fragments.name(torn)
+        chain.torn.clear()
 
     def _new_chain(
         self, kas: bytes, seq: int, prev: bytes, action: bytes, name: str, number: int
@@ -340,12 +377,22 @@ class Verifier:
             chain.tree = MerkleTree()
             if prev or action != START.encode():
                 self._wrong(chain, place, "not the first line of a chain")
-        elif action == CONTINUE.encode():
+        elif action == CONTINUE.encode() and self._folder not in self._folders:
             verdict = Verdict.GOOD if self._partial else Verdict.INCOMPLETE
             why = f"lines 0 to {seq - 1} of chain {chain.kas} are in no file here"
             chain.found.append(LogFinding(verdict, place, why))
+        elif action == CONTINUE.encode():
+            # Each chain writes a line to each file.
+            why = (
+                f"lines 0 to {seq - 1} of chain {chain.kas} are missing, although an "
+                "earlier file of this folder is here"
+            )
+            chain.found.append(LogFinding(Verdict.INCOMPLETE, place, why))
         else:
-            why = f"lines 0 to {seq - 1} of chain {chain.kas} are missing"
+            why = (
+                f"lines 0 to {seq - 1} of chain {chain.kas} are missing; without them, "
+                "nothing proves the lines from here to the next audit.continue"
+            )
             chain.found.append(LogFinding(Verdict.INCOMPLETE, place, why))
         return chain
 
@@ -360,8 +407,8 @@ class Verifier:
         """
         try:
             event = json.loads(line)
-            if action == START.encode():
-                self._read_start(event, place)
+            if action in (START.encode(), CHAINS.encode()):
+                self._read_names(event, place, action == START.encode())
             elif action == CONTINUE.encode():
                 self._read_continue(chain, event)
             elif action == CHECKPOINT.encode():
@@ -374,12 +421,16 @@ class Verifier:
             self._wrong(chain, place, str(error))
         return not chain.wrong
 
-    def _read_start(self, event: Mapping[str, Any], place: str) -> None:
+    def _read_names(self, event: Mapping[str, Any], place: str, is_start: bool) -> None:
+        """Read the checkpoints of other chains that a line names."""
         for one in event["before"]:
             text = f"{one['origin']}\n{one['size']}\n{one['root']}\n"
             found = Checkpoint.parse(text)
-            time = str(one["time"])
-            self._named.append((found.origin, found.size, found.root, time, place))
+            key = (found.origin, found.size, found.root)
+            self._named.setdefault(key, (str(one["time"]), place))
+            if is_start:
+                size = self._succeeded.get(found.origin, 0)
+                self._succeeded[found.origin] = max(size, found.size)
 
     def _read_continue(self, chain: _Chain, event: Mapping[str, Any]) -> None:
         hashes = map(bytes.fromhex, event["hashes"])
@@ -401,10 +452,12 @@ class Verifier:
             raise NoteError("the line of a checkpoint was changed")
         if found.origin != origin_of(chain.kas) or found.size != chain.next:
             raise NoteError("a checkpoint of another line")
-        if chain.tree is not None and found.root != chain.tree.root():
-            raise NoteError("a checkpoint does not match the lines before it")
         # Its note determines the line of the checkpoint, too.
-        chain.signed = chain.sealed = chain.next + 1
+        chain.sealed = chain.next + 1
+        if chain.tree is not None:
+            if found.root != chain.tree.root():
+                raise NoteError("a checkpoint does not match the lines before it")
+            self._proven(chain, chain.sealed)
         chain.checkpoints[found.size] = found.root
         if len(chain.checkpoints) > MAX_CHECKPOINTS:
             del chain.checkpoints[next(iter(chain.checkpoints))]
@@ -418,13 +471,16 @@ class Verifier:
             self._findings.append(LogFinding(Verdict.INCOMPLETE, "", why))
         if self._legacy:
             why = f"{self._legacy} lines of an earlier version of kas are not protected"
-            self._findings.append(LogFinding(Verdict.INCOMPLETE, "", why))
+            place = self._first_legacy
+            self._findings.append(LogFinding(Verdict.INCOMPLETE, place, why))
         self._check_named()
         self._check_outside()
         for chain in self._chains.values():
             self._check_end(chain)
             self._findings += chain.found
-        self._check_fragments()
+        for place, is_incomplete, why in self._fragments.findings():
+            verdict = Verdict.INCOMPLETE if is_incomplete else Verdict.TAMPERED
+            self._findings.append(LogFinding(verdict, place, why))
         chains = [
             ChainReport(
                 chain.kas,
@@ -441,21 +497,43 @@ class Verifier:
         return self._chains.get(origin.rpartition("/")[2].encode())
 
     def _check_named(self) -> None:
-        """Check the checkpoints that the first lines of other chains name."""
-        for origin, size, root, time, place in self._named:
+        """Check the checkpoints that lines of other chains name."""
+        missing: dict[str, tuple[int, str, str]] = {}
+        for (origin, size, root), (time, place) in self._named.items():
             chain = self._by_origin(origin)
             if chain is None:
-                # An older one is in a file that retention has removed.
-                if time >= self._since:
-                    self._report_missing(origin, size, place)
+                most, newest, first = missing.get(origin, (0, "", place))
+                missing[origin] = (max(most, size), max(newest, time), first)
             elif not chain.wrong:
                 if chain.next < size:
                     self._wrong(chain, place, _missing(chain, size))
                 elif chain.checkpoints.get(size, root) != root:
                     self._wrong(chain, place, "this line names another history of it")
+        for origin, (size, time, place) in missing.items():
+            self._report_missing(origin, size, time, place)
 
-    def _report_missing(self, origin: str, size: int, place: str) -> None:
+    def _report_missing(self, origin: str, size: int, time: str, place: str) -> None:
+        """
+        Report a chain without any line here.
+
+        :param time: the time of the chain's last checkpoint; empty if the chain must be
+            here even if earlier files are missing.
+        """
+        chains = self._chains.values()
+        since = min((one.since for one in chains), default="")
+        if self._partial and time and time < since:
+            # The chain is in a file that retention has removed.
+            return
+        if origin in self._missing:
+            return
+        self._missing.add(origin)
         why = f"all {size} lines of {origin} are missing"
+        newest = max((one.time.decode() for one in chains), default="")
+        if not place and time > newest:
+            why += (
+                "; its checkpoint is newer than the log: the newest file is missing, "
+                "or the log is an older copy"
+            )
         self._findings.append(LogFinding(Verdict.INCOMPLETE, place, why))
 
     def _check_outside(self) -> None:
@@ -464,7 +542,7 @@ class Verifier:
             size = max(sizes)
             if chain is None:
                 if origin in self._wanted:
-                    self._report_missing(origin, size, "")
+                    self._report_missing(origin, size, self._wanted[origin], "")
             elif not chain.wrong and chain.next < size:
                 self._wrong(chain, "", _missing(chain, size))
 
@@ -479,6 +557,11 @@ class Verifier:
                     chain.found.append(LogFinding(Verdict.INCOMPLETE, "", why))
                 return
             why = f"chain {chain.kas}: its last lines are not signed"
+        elif tail and self._is_succeeded(chain):
+            why = (
+                f"chain {chain.kas}: its last {tail} lines are not signed, and a later "
+                "chain began after them; kas was killed, or the lines were added"
+            )
         elif chain.signed and origin_of(chain.kas) in self._outside:
             # The chain is complete up to this checkpoint; kas may be running.
             if tail > 0:
@@ -492,16 +575,31 @@ class Verifier:
             )
         chain.found.append(LogFinding(Verdict.INCOMPLETE, "", why))
 
-    def _check_fragments(self) -> None:
-        for one in self._fragments:
-            if one.digest in self._torn or not one.digest:
-                continue
-            chain = one.chain
-            if one.short or (chain is not None and chain.next == one.seq):
-                verdict, why = Verdict.INCOMPLETE, "an incomplete line"
-            else:
-                verdict, why = Verdict.TAMPERED, "not a line of kas"
-            self._findings.append(LogFinding(verdict, one.place, why))
+    def _is_succeeded(self, chain: _Chain) -> bool:
+        """
+        Tell whether another chain began after the last checkpoint of *chain*.
+
+        A kas that still runs signs its next lines within a second.
+        """
+        size = self._succeeded.get(origin_of(chain.kas))
+        return size is not None and chain.signed <= size + 1
+
+
+def _time_of(checkpoint: Checkpoint) -> str:
+    """Return the time of a checkpoint; empty if it has none."""
+    for one in checkpoint.extensions:
+        if one.startswith("time "):
+            return one.removeprefix("time ")
+    return ""
+
+
+def _is_whole(text: bytes) -> bool:
+    """Tell whether a line without its line feed is complete."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _why(chain: _Chain, seq: int) -> str:

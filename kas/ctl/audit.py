@@ -11,6 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import attrs
 import click
 
 from kas.audit.chain import rfc3339
@@ -19,7 +20,7 @@ from kas.audit.key import read_signer
 from kas.audit.last import LastCheckpoints
 from kas.audit.notes import MAX_NOTE, NoteError, NoteKey
 from kas.audit.search import AuditQuery, Found, ObjectPattern
-from kas.audit.verify import LogReport, Verdict, Verifier
+from kas.audit.verify import LogFinding, LogReport, Verdict, Verifier
 from kas.ctl.calls import Callee, callee_options
 from kas.ctl.common import Ctl, command, counted, printable
 from tunnel.config import parse_duration
@@ -357,22 +358,45 @@ def _report(
     partial: bool,
 ) -> LogReport:
     try:
-        notes = [path.read_text()[: MAX_NOTE + 1] for path in checkpoints]
+        notes = [_text(path) for path in checkpoints]
         known: list[str] = []
+        own: list[str] = []
         if key is None:
             state = ctl.existing()
             public = read_signer(state).key
             known = [note for _, note in LastCheckpoints(state).read()]
+            own = LastCheckpoints.of_files(state, files)
         else:
-            text = key if "+" in key else Path(key).read_text()
-            public = NoteKey.parse(text)
-        verifier = Verifier(public, notes, known, partial)
+            public = NoteKey.parse(key if "+" in key else _text(Path(key)))
+        verifier = Verifier(public, notes, known, partial, own)
     except NoteError as error:
         raise ConfigurationError([f"the key or a checkpoint: {error}"]) from None
     for path in in_order(files):
         with closing(open_log(path)) as file:
             verifier.read(str(path), lines_of(file))
-    return verifier.finish()
+    report = verifier.finish()
+    if key is None and not own and not notes:
+        why = (
+            "the state directory has no checkpoint of a log with these files; verify "
+            "the files where kas writes them, or use --key and --checkpoint"
+        )
+        finding = LogFinding(Verdict.INCOMPLETE, "", why)
+        report = attrs.evolve(report, findings=[*report.findings, finding])
+    return report
+
+
+def _text(path: Path) -> str:
+    """
+    Return the beginning of a file with a key or a checkpoint.
+
+    :raises OSError: if the file cannot be read.
+    :raises NoteError: if the file is not a text.
+    """
+    with path.open("rb") as file:
+        try:
+            return file.read(MAX_NOTE + 1).decode()
+        except UnicodeDecodeError:
+            raise NoteError(f"{path} is not a text in UTF-8") from None
 
 
 def _texts(report: LogReport, files: int) -> Iterator[str]:

@@ -115,7 +115,8 @@ def test_lines_are_on_disk_before_they_are_signed(
         with pytest.raises(OSError, match="broken"):
             world.chain.sign()
         assert world.actions() == ["audit.start", "event"]
-        assert world.last.read() == []
+        ((_, note),) = world.last.read()
+        assert Checkpoint.parse(SIGNER.key.read(note)).size == 1
         # Events go on.
         for _ in range(2 * MAX_UNSIGNED):
             world.write("event")
@@ -165,6 +166,41 @@ def test_a_limited_number_of_other_chains(world: ChainWorld) -> None:
     assert len(line) < 16 * 1024
     assert len(json.loads(line)["before"]) == MAX_CHAINS - 1
     assert len(list(world.last.folder.iterdir())) == MAX_CHAINS
+
+
+def test_the_chains_of_workers_name_each_other(world: ChainWorld) -> None:
+    """Also a chain that has no checkpoint in the file yet."""
+    other = world.another("b2")
+    world.chain.begin()
+    other.begin()
+    for one in (world.chain, other, world.chain):
+        one.write(body("event").encode())
+        one.sign()
+    named = [
+        (line["kas"], [one["origin"] for one in line["before"]])
+        for line in world.lines()
+        if line["action"] == "audit.chains"
+    ]
+    assert named == [("a1", ["txkas-audit/b2"])]
+    first = world.lines()[1]
+    assert [one["size"] for one in first["before"]] == [1]
+
+
+@pytest.mark.parametrize("act", ["end", "reopen"])
+def test_other_chains_are_named_again(world: ChainWorld, act: str) -> None:
+    """At the end, and in each file."""
+    other = world.another("b2")
+    other.begin()
+    world.chain.begin()
+    other.end()
+    count = len(world.lines())
+    getattr(world.chain, act)()
+    world.write("event")
+    world.chain.sign()
+    (line,) = [one for one in world.lines()[count:] if one["action"] == "audit.chains"]
+    assert [(one["origin"], one["size"]) for one in line["before"]] == [
+        ("txkas-audit/b2", 3)
+    ]
 
 
 class FullDisk:
@@ -220,6 +256,32 @@ def test_a_limited_number_of_incomplete_lines(
     full.room = 10**6
     world.write("second")
     assert len(json.loads(world.raw()[-1])["torn"]) == MAX_TORN
+
+
+def test_a_disk_without_room_for_a_line_feed(world: ChainWorld, full: FullDisk) -> None:
+    """The line is complete, and the next line begins with the line feed."""
+    world.write("first")
+    full.room = len(world.raw()[-1])
+    world.write("again")
+    assert not world.path.read_bytes().endswith(b"\n")
+    full.room = 10**6
+    world.write("third")
+    assert world.actions() == ["audit.start", "first", "again", "third"]
+    assert [one["seq"] for one in world.lines()] == [*range(4)]
+    assert "torn" not in world.lines()[-1]
+
+
+def test_a_full_disk_during_a_rotation(world: ChainWorld, full: FullDisk) -> None:
+    """The hashes of the tree are written later."""
+    world.write("first")
+    world.path.rename(world.path.with_name("audit.jsonl.1"))
+    full.room = 0
+    with pytest.raises(OSError, match="No space"):
+        world.chain.reopen()
+    full.room = 10**6
+    world.write("second")
+    world.chain.sign()
+    assert world.actions() == ["audit.continue", "second", "audit.checkpoint"]
 
 
 def test_dropped_lines_have_no_number(world: ChainWorld) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kas.audit import verify
+from kas.audit import fragments, verify
 from kas.audit.chain import MAX_UNSIGNED, Chain, rfc3339
 from kas.audit.last import LastCheckpoints
 from kas.audit.notes import Checkpoint, NoteError, NoteSigner
@@ -83,8 +85,9 @@ def checked(
     checkpoints: Sequence[str] = (),
     known: Sequence[str] = (),
     partial: bool = False,
+    own: Sequence[str] = (),
 ) -> LogReport:
-    verifier = Verifier(SIGNER.key, checkpoints, known, partial)
+    verifier = Verifier(SIGNER.key, checkpoints, known, partial, own)
     for number, lines in enumerate(files):
         verifier.read(f"file{number}", lines)
     return verifier.finish()
@@ -373,7 +376,7 @@ def test_a_file_in_between_that_was_deleted(log: WrittenLog, tmp_path: Path) -> 
 
 
 def test_a_chain_that_was_deleted(log: WrittenLog) -> None:
-    """A later chain names it, unless its file is older than the log."""
+    """A later chain names it."""
     log.chain("a1").end()
     ((_, note),) = log.last.read()
     log.path.unlink()
@@ -383,9 +386,157 @@ def test_a_chain_that_was_deleted(log: WrittenLog) -> None:
     assert report.verdict is Verdict.INCOMPLETE
     assert why(report) == ["file0:1: all 2 lines of txkas-audit/a1 are missing"]
     lines = log.lines()
-    assert len(checked(lines, checkpoints=[note]).findings) == 2
+    assert len(checked(lines, checkpoints=[note]).findings) == 1
     # The note of a chain that may be in another log.
     assert len(checked(lines, known=[note]).findings) == 1
+
+
+# Whole chains.
+
+
+def whole(log: WrittenLog, kas: str) -> None:
+    chain = log.chain(kas)
+    log.write(chain, 3)
+    chain.end()
+    for _, path in log.last._newest(""):
+        # Files have the times of the log.
+        if path.name.endswith(f"-{kas}.checkpoint"):
+            os.utime(path, (log.time, log.time))
+
+
+def of(lines: Sequence[bytes], *chains: str) -> list[bytes]:
+    return [one for one in lines if json.loads(one)["kas"] in chains]
+
+
+@pytest.fixture
+def restarted(log: WrittenLog) -> WrittenLog:
+    """The log of a kas that was restarted three times."""
+    for kas in ("aa", "bb", "cc", "dd"):
+        whole(log, kas)
+    assert checked(log.lines()).verdict is Verdict.GOOD
+    return log
+
+
+@pytest.mark.parametrize(
+    ("chains", "partial"),
+    [
+        ("cc dd", Verdict.GOOD),
+        ("aa cc dd", Verdict.INCOMPLETE),
+        ("dd aa cc", Verdict.INCOMPLETE),
+        ("dd", Verdict.GOOD),
+    ],
+)
+def test_chains_that_were_removed(
+    restarted: WrittenLog, chains: str, partial: Verdict
+) -> None:
+    """Wherever the other chains were moved."""
+    lines = [one for kas in chains.split() for one in of(restarted.lines(), kas)]
+    report = checked(lines)
+    assert report.verdict is Verdict.INCOMPLETE
+    removed = {"aa", "bb", "cc", "dd"} - {*chains.split()}
+    assert sorted(one.partition(": ")[2] for one in why(report)) == [
+        f"all 5 lines of txkas-audit/{one} are missing" for one in sorted(removed)
+    ]
+    assert checked(lines, partial=True).verdict is partial
+
+
+def test_a_log_that_was_rolled_back(restarted: WrittenLog) -> None:
+    """The state directory knows the chains that are missing."""
+    own = [note for _, note in restarted.last.read()]
+    assert checked(restarted.lines(), own=own).verdict is Verdict.GOOD
+    for partial in (False, True):
+        lines = of(restarted.lines(), "aa")
+        report = checked(lines, own=own, partial=partial)
+        assert report.verdict is Verdict.INCOMPLETE
+        assert len(report.findings) == 3
+        assert all("is newer than the log" in one for one in why(report))
+    # Retention.
+    lines = of(restarted.lines(), "dd")
+    assert checked(lines, own=own).verdict is Verdict.INCOMPLETE
+    assert checked(lines, own=own, partial=True).verdict is Verdict.GOOD
+
+
+@pytest.mark.parametrize("removed", ["aa", "bb"])
+@pytest.mark.parametrize("partial", [False, True], ids=["all", "partial"])
+def test_a_worker_that_was_removed(
+    log: WrittenLog, removed: str, partial: bool
+) -> None:
+    """Another worker that began at the same time names it."""
+    workers = {kas: log.chain(kas) for kas in ("aa", "bb")}
+    for one in workers.values():
+        one.begin()
+    for one in (*workers.values(), *workers.values()):
+        log.write(one, 3)
+    for one in workers.values():
+        one.end()
+    other = "bb" if removed == "aa" else "aa"
+    note = json.loads(of(log.lines(), other)[-1])["note"]
+    assert checked(log.lines(), checkpoints=[note]).verdict is Verdict.GOOD
+    lines = of(log.lines(), other)
+    # The checkpoint of one worker does not hide the loss of another.
+    for checkpoints in ((), (note,)):
+        report = checked(lines, checkpoints=checkpoints, partial=partial)
+        assert report.verdict is Verdict.INCOMPLETE
+        assert f"lines of txkas-audit/{removed} are missing" in why(report)[0]
+
+
+def test_lines_of_a_worker_that_were_removed_before_a_rotation(
+    log: WrittenLog, tmp_path: Path
+) -> None:
+    """Retention removes the lines of all workers."""
+    workers = [log.chain(kas) for kas in ("aa", "bb")]
+    for one in workers:
+        log.write(one, 3)
+    old = tmp_path / "old"
+    log.path.rename(old)
+    for one in workers:
+        one.reopen()
+        log.write(one)
+    for one in workers:
+        one.end()
+    files = [old.read_bytes().splitlines(keepends=True), log.lines()]
+    assert checked(*files).verdict is Verdict.GOOD
+    assert checked(files[1], partial=True).verdict is Verdict.GOOD
+    assert checked([], files[1], partial=True).verdict is Verdict.GOOD
+    report = checked(of(files[0], "aa"), files[1], partial=True)
+    assert report.verdict is Verdict.INCOMPLETE
+    assert "of chain bb are missing, although an earlier file" in why(report)[0]
+
+
+def test_lines_after_the_end_of_a_killed_chain(log: WrittenLog) -> None:
+    """A process that still runs would have signed them."""
+    chain = log.chain("aa")
+    log.write(chain, 3)
+    chain.sign()
+    ((_, note),) = log.last.read()
+    whole(log, "bb")
+    assert checked(log.lines(), known=[note]).verdict is Verdict.GOOD
+    log.write(chain)
+    report = checked(log.lines(), known=[note])
+    assert report.verdict is Verdict.INCOMPLETE
+    assert "its last 1 lines are not signed, and a later chain" in why(report)[0]
+    # It still runs.
+    chain.sign()
+    log.write(chain)
+    note = json.loads(log.lines()[-2])["note"]
+    assert checked(log.lines(), known=[note]).verdict is Verdict.GOOD
+
+
+def test_a_chain_without_its_first_line(log: WrittenLog, tmp_path: Path) -> None:
+    """Its checkpoints prove nothing until the next file."""
+    chain = log.chain("aa")
+    log.write(chain, 3)
+    log.path.rename(tmp_path / "old")
+    chain.reopen()
+    chain.end()
+    old = (tmp_path / "old").read_bytes().splitlines(keepends=True)[1:]
+    report = checked(old, partial=True)
+    assert report.verdict is Verdict.INCOMPLETE
+    assert "nothing proves the lines" in why(report)[0]
+    assert report.chains[0].signed == 0
+    report = checked(old, log.lines(), partial=True)
+    assert report.verdict is Verdict.INCOMPLETE
+    assert report.chains[0].signed == 8
 
 
 # Incomplete lines.
@@ -426,6 +577,98 @@ def test_a_line_after_the_fragment_of_another_worker(
     assert all("incomplete line" in one for one in why(report))
 
 
+def torn(log: WrittenLog, full: FullDisk, chain: Chain, room: int) -> None:
+    full.room = room
+    with pytest.raises(OSError, match="No space"):
+        log.write(chain)
+    full.room = 10**6
+
+
+def test_a_fragment_is_excused_once(log: WrittenLog, full: FullDisk) -> None:
+    """In its place."""
+    chain = log.chain("aa")
+    log.write(chain)
+    torn(log, full, chain, 150)
+    log.write(chain, 3)
+    chain.end()
+    lines = log.lines()
+    fragment = lines[2]
+    assert checked(lines).verdict is Verdict.GOOD
+    for change in (
+        [*lines, fragment],
+        [*lines[:2], *lines[3:5], fragment, *lines[5:]],
+        [fragment, *lines[:2], *lines[3:]],
+    ):
+        assert checked(change).verdict is not Verdict.GOOD
+
+
+def test_a_line_without_a_signature_excuses_nothing(
+    log: WrittenLog, full: FullDisk
+) -> None:
+    chain = log.chain("aa")
+    log.write(chain)
+    torn(log, full, chain, 150)
+    log.write(chain)
+    report = checked(log.lines())
+    assert "file0:3: an incomplete line" in why(report)
+    chain.sign()
+    note = json.loads(log.lines()[-1])["note"]
+    assert checked(log.lines(), checkpoints=[note]).verdict is Verdict.GOOD
+
+
+def test_an_insertion_that_a_forged_line_excuses(log: WrittenLog) -> None:
+    """Anyone can add a line to a chain, but only kas can sign it."""
+    chain = log.chain("aa")
+    log.write(chain, 3)
+    chain.sign()
+    inserted = b' {"stage":"answered"}\n'
+    chain._torn.append(sha256(inserted[:-1]).hexdigest())
+    log.write(chain)
+    forged = log.lines()
+    for lines in ([*forged, inserted], [*forged[:-1], inserted, forged[-1]]):
+        assert checked(lines).verdict is Verdict.TAMPERED
+
+
+@pytest.mark.parametrize(
+    ("first", "rest"), [(50, ()), (5, (3, 3)), (1, (1, 2, 7)), (150, (5, 9))], ids=str
+)
+def test_a_disk_that_was_full_for_two_workers(
+    log: WrittenLog, full: FullDisk, first: int, rest: Sequence[int]
+) -> None:
+    """Nothing looks like an insertion."""
+    chains = [log.chain("aa"), log.chain("bb")]
+    for one in chains:
+        log.write(one)
+    torn(log, full, chains[0], first)
+    for number, room in enumerate(rest):
+        torn(log, full, chains[(number + 1) % 2], room)
+    for one in (chains[1], chains[0]):
+        log.write(one)
+    for one in chains:
+        one.end()
+    wanted = Verdict.INCOMPLETE if rest else Verdict.GOOD
+    assert checked(log.lines()).verdict is wanted
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["alone", "workers"])
+def test_a_disk_without_room_for_a_line_feed(
+    log: WrittenLog, full: FullDisk, other: bool
+) -> None:
+    chain, second = log.chain("aa"), log.chain("bb")
+    log.write(chain, 2)
+    log.write(second)
+    full.room = len(log.lines()[1]) - 1
+    log.write(chain)
+    full.room = 10**6
+    if other:
+        log.write(second)
+    log.write(chain)
+    chain.end()
+    second.end()
+    report = checked(log.lines())
+    assert report.verdict is (Verdict.INCOMPLETE if other else Verdict.GOOD)
+
+
 def test_a_line_that_was_cut_by_a_power_failure(log: WrittenLog) -> None:
     chain = log.chain("a1")
     log.write(chain, 3)
@@ -446,12 +689,17 @@ def test_lines_of_an_earlier_version(log: WrittenLog) -> None:
     report = checked([old, old, *log.lines()])
     assert report.verdict is Verdict.INCOMPLETE
     assert "2 lines of an earlier version" in why(report)[0]
-    assert checked([*log.lines(), old]).verdict is Verdict.TAMPERED
+    # An older kas writes to the file until its clients have left.
+    report = checked([*log.lines(), old])
+    assert report.verdict is Verdict.INCOMPLETE
+    assert why(report)[0].startswith("file0:4: 1 lines of an earlier version")
+    assert checked([*log.lines(), old[:-3] + b"\n"]).verdict is Verdict.TAMPERED
 
 
 def test_limits(log: WrittenLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify, "MAX_FRAGMENTS", 10)
+    monkeypatch.setattr(fragments, "MAX_FRAGMENTS", 10)
     report = checked([b"x\n"] * 1000)
+    # The first ten, the limit, and that no line is in a chain.
     assert len(report.findings) == 12
     assert report.verdict is Verdict.TAMPERED
 

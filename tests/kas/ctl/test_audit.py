@@ -110,6 +110,40 @@ def test_checkpoints(kasctl: Kasctl, written: WrittenLog) -> None:
     assert "lines 3 to 3 are missing; a checkpoint proves them" in result.stdout
 
 
+def test_a_log_that_was_rolled_back(kasctl: Kasctl, written: WrittenLog) -> None:
+    """The state directory knows the newest chains of exactly this log."""
+    written.chain("a1").end()
+    good = written.path.read_bytes()
+    written.chain("b2").end()
+    kasctl.ok("audit", "verify", str(written.path))
+    written.path.write_bytes(good)
+    moved = written.path.with_name("audit.jsonl.1")
+    for path in (written.path, written.path.rename(moved)):
+        result = kasctl.run("audit", "verify", str(path if path.exists() else moved))
+        assert result.exit_code == 2
+        assert "of txkas-audit/b2 are missing; its checkpoint is newer" in result.stdout
+    # Another log.
+    (kasctl.path / "other").mkdir()
+    other = kasctl.path / "other" / "audit.jsonl"
+    other.write_bytes(good)
+    result = kasctl.run("audit", "verify", str(other))
+    assert result.exit_code == 2
+    assert "has no checkpoint of a log with these files" in result.stdout
+    key = kasctl.ok("audit", "key").strip()
+    kasctl.ok("audit", "verify", str(other), "--key", key)
+
+
+def test_a_key_that_is_not_a_text(kasctl: Kasctl, written: WrittenLog) -> None:
+    written.chain("a1").end()
+    path = kasctl.path / "key"
+    path.write_bytes(b"\xff\xfe")
+    for option in ("--key", "--checkpoint"):
+        said = kasctl.fails(
+            *("audit", "verify", str(written.path), option, str(path)), code=2
+        )
+        assert "key is not a text in UTF-8" in said
+
+
 @pytest.mark.parametrize("text", ["", "a+b+c", "x\n\n\u2014 txkas-audit AAAA\n"])
 def test_a_checkpoint_of_another_program(
     kasctl: Kasctl, written: WrittenLog, text: str
