@@ -5,16 +5,18 @@ from __future__ import annotations
 import glob
 import json
 import re
+import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from kas.audit.chain import CHAINS, CHECKPOINT, CONTINUE
-from kas.audit.files import in_order, lines_of, open_log
+from kas.audit.files import in_order, lines_of
+from kas.audit.fragments import MARK
 
 __all__ = ["AuditQuery", "Found", "Newest", "ObjectPattern", "newest"]
 
@@ -25,6 +27,10 @@ MAX_BYTES = 1024 * 1024
 #: Maximum seconds of a search in the files of one kas, in which it reads about a
 #: gigabyte.
 MAX_SECONDS = 10.0
+
+#: Maximum number of files that a search opens, the newest ones: the descriptors of kas
+#: are for its clients.
+MAX_FILES = 200
 
 #: Lines that only matter for verification.
 _HIDDEN = frozenset((CHAINS, CHECKPOINT, CONTINUE))
@@ -147,14 +153,30 @@ class AuditQuery:
             # The comparison excludes most lines, and costs less than the JSON.
             if not all(one in line for one in needles):
                 continue
-            # An incomplete line of another worker may be in front.
-            start = max(0, line.rfind(b'{"v":1,"seq":'))
-            try:
-                event = json.loads(line[start:])
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(event, dict) and self.matches(event):
-                yield Found(line[start:].rstrip(b"\n"), event)
+            # The disk may have been full, for another worker, too.
+            for piece in _pieces(line):
+                try:
+                    event = json.loads(piece)
+                except (ValueError, RecursionError):
+                    continue
+                if _is_event(event) and self.matches(event):
+                    yield Found(piece.rstrip(b"\n"), event)
+
+
+def _pieces(line: bytes) -> Iterator[bytes]:
+    """Yield the parts of a line that may be lines of several workers."""
+    start = 0
+    while (end := line.find(MARK, start + 1)) > 0:
+        yield line[start:end]
+        start = end
+    yield line[start:]
+
+
+def _is_event(event: Any) -> bool:
+    """Tell whether a value has the form of an event; anyone may write to the file."""
+    return isinstance(event, dict) and all(
+        isinstance(event.get(one, ""), str) for one in ("action", "time")
+    )
 
 
 @attrs.frozen
@@ -228,7 +250,8 @@ class Newest:
     """
     The newest events that a search found, oldest first.
 
-    :ivar is_partial: whether older events match, or were not read in time.
+    :ivar is_partial: whether older events match, were not read in time, or are in a
+        file that cannot be read.
     """
 
     found: Sequence[Found]
@@ -245,30 +268,54 @@ def newest(
     :param limit: maximum number of events.
     :param seconds: returns the time of a clock; the search takes at most
         `MAX_SECONDS`.
-    :raises OSError: if a file cannot be read.
+    :raises OSError: if the file to which kas writes cannot be read.
     """
     deadline = seconds() + MAX_SECONDS
     kept: deque[Found] = deque()
-    size, is_partial = 0, False
-    paths = in_order(path.parent.glob(f"{glob.escape(path.name)}*"))
-    # Read the newest file first, because the time may not suffice for all files.
-    for one in reversed(paths):
-        newer, kept = kept, deque()
-        room = limit - len(newer)
-        if room <= 0 or is_partial:
-            kept = newer
-            is_partial = True
-            break
-        with closing(open_log(one)) as file:
-            for found in query.find(_until(deadline, seconds, lines_of(file))):
-                kept.append(found)
-                size += len(found.line)
-                while len(kept) > room or (size > MAX_BYTES and kept):
-                    size -= len(kept.popleft().line)
-                    is_partial = True
-        is_partial = is_partial or seconds() >= deadline
-        kept.extend(newer)
-    return Newest(list(kept), is_partial)
+    size, is_full = 0, False
+    paths, is_partial = _newest_files(path)
+
+    def skip(one: Path, error: OSError) -> None:
+        nonlocal is_partial
+        if one == path:
+            raise error
+        is_partial = True
+
+    with in_order(paths, skip) as files:
+        # Read the newest file first, because the time may not suffice for all files.
+        for one in reversed(files):
+            newer, kept = kept, deque()
+            room = limit - len(newer)
+            if room <= 0 or is_full:
+                kept = newer
+                is_full = True
+                break
+            try:
+                for found in query.find(_until(deadline, seconds, lines_of(one.file))):
+                    kept.append(found)
+                    size += len(found.line)
+                    while len(kept) > room or (size > MAX_BYTES and kept):
+                        size -= len(kept.popleft().line)
+                        is_full = True
+            except OSError as error:
+                skip(one.path, error)
+            is_full = is_full or seconds() >= deadline
+            kept.extend(newer)
+    return Newest(list(kept), is_partial or is_full)
+
+
+def _newest_files(path: Path) -> tuple[list[Path], bool]:
+    """
+    Return the files of a log, at most `MAX_FILES`, and whether older ones are left out.
+    """
+    found = [(float("inf"), path)]
+    for one in path.parent.glob(f"{glob.escape(path.name)}*"):
+        with suppress(OSError):
+            status = one.stat()
+            if one != path and stat.S_ISREG(status.st_mode):
+                found.append((status.st_mtime, one))
+    found.sort(reverse=True)
+    return [one for _, one in found[:MAX_FILES]], len(found) > MAX_FILES
 
 
 def _until(

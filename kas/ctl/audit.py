@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
@@ -15,7 +15,7 @@ import attrs
 import click
 
 from kas.audit.chain import rfc3339
-from kas.audit.files import follow, in_order, lines_of, open_log
+from kas.audit.files import follow, in_order, lines_of
 from kas.audit.key import read_signer
 from kas.audit.last import LastCheckpoints
 from kas.audit.notes import MAX_NOTE, NoteError, NoteKey
@@ -38,7 +38,7 @@ LIMIT = 10_000
 _SEARCH = "txkas.audit.v1.AuditLog/Search"
 TIMEOUT = 30.0
 
-#: Exit status if events of a kas are missing.
+#: Exit status if events of a kas or of a file are missing.
 PARTIAL = 3
 
 #: Seconds between two looks at a file.
@@ -100,13 +100,13 @@ def _verify(
     """
     Find changed, missing and inserted lines of an audit log.
 
-    FILES are all files of the log, in any order; names with .gz are compressed.  The
+    FILES are all files of the log, in any order; they may be compressed with gzip.  The
     exit status is 0 if the log is good, 1 if it was tampered with, and 2 if nothing is
     wrong but the files do not prove that nothing is missing, or cannot be read.
     """
     try:
         report = _report(ctl, files, key, checkpoints, partial)
-    except (TunnelError, OSError, EOFError) as error:
+    except (TunnelError, OSError) as error:
         for problem in getattr(error, "problems", (in_words(error),)):
             click.echo(problem, err=True)
         raise SystemExit(int(Verdict.INCOMPLETE)) from None
@@ -244,19 +244,35 @@ def _search(ctl: Ctl, files: Sequence[Path], query: AuditQuery, limit: int) -> N
     """
     Print events of an audit log, oldest first.
 
-    FILES are the files of the log, in any order; names with .gz are compressed.  With
-    --output json, each line is a line of the log.
+    FILES are the files of the log, in any order; they may be compressed with gzip.  The
+    exit status is 3 if events are missing because a file cannot be read.  With --output
+    json, each line is a line of the log.
     """
-    count = 0
-    for path in in_order(files):
-        with closing(open_log(path)) as file:
-            for found in query.find(lines_of(file)):
-                if count == limit:
-                    text = f"stopped after {limit} events; see --limit and --since"
-                    click.echo(text, err=True)
-                    return
-                count += 1
-                _print(ctl, found)
+    count, is_partial = 0, False
+
+    def skip(path: Path, error: OSError) -> None:
+        nonlocal is_partial
+        if isinstance(error, FileNotFoundError):
+            raise error
+        is_partial = True
+        click.echo(printable(f"events are missing: {in_words(error)}"), err=True)
+
+    with in_order(files, skip) as logs:
+        for one in logs:
+            try:
+                for found in query.find(lines_of(one.file)):
+                    if count == limit:
+                        text = f"stopped after {limit} events; see --limit and --since"
+                        click.echo(text, err=True)
+                        return
+                    count += 1
+                    _print(ctl, found)
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                skip(one.path, error)
+    if is_partial:
+        raise SystemExit(PARTIAL)
 
 
 @command(audit, "query")
@@ -371,9 +387,9 @@ def _report(
         verifier = Verifier(public, notes, known, partial, own)
     except NoteError as error:
         raise ConfigurationError([f"the key or a checkpoint: {error}"]) from None
-    for path in in_order(files):
-        with closing(open_log(path)) as file:
-            verifier.read(str(path), lines_of(file))
+    with in_order(files) as logs:
+        for one in logs:
+            verifier.read(str(one.path), lines_of(one.file))
     report = verifier.finish()
     if key is None and not own and not notes:
         why = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +230,37 @@ def test_limits_of_bytes_and_seconds(
 @pytest.mark.parametrize("text", ["pods", "pods/exec:a/b", ":b", "/exec", "x:b"])
 def test_the_text_of_an_object(text: str) -> None:
     assert str(ObjectPattern.parse(text)) == text
+
+
+def test_files_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are searched, and the result says that events may be missing."""
+    path = tmp_path / "log"
+    path.write_bytes(encoded(EXEC))
+    (tmp_path / "log.d").mkdir()
+    assert newest(path, AuditQuery(), 10, lambda: 0.0) == Newest(
+        newest(path, AuditQuery(), 10, lambda: 0.0).found, False
+    )
+    (tmp_path / "log.1.gz").write_bytes(gzip.compress(encoded(OLD) * 10)[:-9])
+    (tmp_path / "log.2.zst").write_bytes(b"\x28\xb5\x2f\xfd")
+    result = newest(path, AuditQuery(), 100, lambda: 0.0)
+    assert (result.found[-1].event, result.is_partial) == (EXEC, True)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        newest(path, AuditQuery(), 100, lambda: 0.0)
+
+
+def test_a_limited_number_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest ones."""
+    monkeypatch.setattr(search, "MAX_FILES", 2)
+    path = tmp_path / "log"
+    for number, event in enumerate((EXEC, OLD, DENIED)):
+        one = tmp_path / f"log.{number}" if number else path
+        one.write_bytes(encoded(event))
+        os.utime(one, (100 - number, 100 - number))
+    result = newest(path, AuditQuery(), 100, lambda: 0.0)
+    assert [one.event for one in result.found] == [OLD, EXEC]
+    assert result.is_partial

@@ -155,6 +155,26 @@ def test_a_checkpoint_of_another_program(
     assert said.startswith("the key or a checkpoint: ")
 
 
+def test_files_that_cannot_be_read(kasctl: Kasctl, written: WrittenLog) -> None:
+    """A search reads the others; a verification does not."""
+    chain = written.chain("a1")
+    written.write(chain)
+    chain.end()
+    damaged = kasctl.path / "audit.jsonl.1.gz"
+    damaged.write_bytes(gzip.compress(written.path.read_bytes())[:-9])
+    packed = kasctl.path / "audit.jsonl.2.zst"
+    packed.write_bytes(b"\x28\xb5\x2f\xfd")
+    for path, why in ((damaged, "is damaged"), (packed, "is compressed with zstd")):
+        files = (str(path), str(written.path))
+        said = kasctl.fails("audit", "verify", *files, code=2)
+        assert said.startswith(f"{path}: ")
+        assert why in said
+        result = kasctl.run("audit", "search", *files, "--action", "audit.stop")
+        assert result.exit_code == 3
+        assert f"events are missing: {path}: " in result.stderr
+        assert "audit.stop" in result.stdout
+
+
 def test_a_file_that_is_missing(kasctl: Kasctl, written: WrittenLog) -> None:
     said = kasctl.fails("audit", "verify", str(written.path), code=2)
     assert "No such file" in said or "does not exist" in said
