@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from modules.kubernetes_api.audits import RequestAudit
 from modules.kubernetes_api.shares import TooMany
 from modules.kubernetes_api.statuses import INTERNAL_ERROR
 from tunnel.api import (
@@ -83,6 +84,11 @@ class AgentPaths:
 class PathHost(Protocol):
     """Part of the module's interface that paths of modules use."""
 
+    def audit_path(
+        self, exchange: Exchange, target: bytes, served: ServedPath
+    ) -> RequestAudit | None:
+        """Return the events of a request; None if nothing is recorded."""
+
     def enters(self, request: Any, access: Access) -> bool:
         """
         Count *request* among the requests of its caller.
@@ -93,6 +99,9 @@ class PathHost(Protocol):
 
     def leaves(self, request: Any, access: Access) -> None:
         """Stop counting *request*, which has ended."""
+
+    def path_begins(self, request: PathRequest, access: Access) -> None:
+        """Record the beginning of a request that may last, such as a watch."""
 
     def path_ended(self, request: PathRequest, outcome: int | str) -> None:
         """Record the end of a request: the status, or why no response was sent."""
@@ -130,13 +139,18 @@ class PathRequest:
         self.checking: Deferred[Access] | None = None
         #: Whether the request has ended.
         self.over = False
+        #: Events of the audit log; None if nothing is recorded.
+        self.audit = host.audit_path(exchange, target, served)
+        #: Bytes from the client and to the client.
+        self.received = self.sent = 0
+        #: Status of the response, as soon as it is known.
+        self.status = 0
         self._host = host
         self._served = served
         self._fields = fields + _FIELDS
         self._body = bytearray()
         self._begun = False
         self._answering: Deferred[None] | None = None
-        self._status = 0
         self._full = False
         self._room: Deferred[None] | None = None
 
@@ -169,6 +183,8 @@ class PathRequest:
     def begin(self) -> None:
         """See `Sharing`."""
         self._begun = True
+        assert self.access is not None
+        self._host.path_begins(self, self.access)
         self.exchange.resumeProducing()
         if self.exchange.head.length == 0 or self.exchange.complete:
             self._answer()
@@ -208,7 +224,7 @@ class PathRequest:
                 self.fail(500, INTERNAL_ERROR)
                 return
             exchange = self.exchange
-            self._end(self._status)
+            self._end(self.status)
             exchange.finish()
 
     def _not_answered(self, failure: Failure) -> None:
@@ -223,6 +239,7 @@ class PathRequest:
         """See `IAgentPathResponse`."""
         if not self.over:
             self._send_head(status, content_type, len(body))
+            self.sent += len(body)
             self.exchange.write(body)
 
     def stream(self, status: int, content_type: str) -> None:
@@ -236,13 +253,14 @@ class PathRequest:
         while self._full and not self.over:
             self._room = Deferred()
             await self._room
+        self.sent += len(data)
         self.exchange.write(data)
 
     def _send_head(self, status: int, content_type: str, length: int) -> None:
         kind = content_type.encode("latin-1", "replace")
         if not is_value(kind):
             raise ValueError("the content type cannot be the value of a header")
-        self._status = status
+        self.status = status
         block = b"HTTP/1.1 %d %b\r\nContent-Type: %b%b\r\n" % (
             status,
             _phrase(status),
@@ -303,6 +321,7 @@ class PathRequest:
     def body_received(self, data: bytes) -> None:
         """See `tunnel.http1.RequestReceiver`."""
         if not self.over and self._answering is None:
+            self.received += len(data)
             self._body += data
             if len(self._body) > self._served.path.max_body_bytes:
                 self.fail(

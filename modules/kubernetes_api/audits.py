@@ -42,16 +42,18 @@ class RequestAudits:
         target: bytes,
         head: RequestHead | None = None,
         reads: bool = False,
+        base: bytes = b"",
     ) -> RequestAudit | None:
         """
         Return the events of one request; None if nothing is recorded.
 
         :param head: the head of the request, if it differs from the exchange's.
         :param reads: whether the request changes nothing, whatever its method is.
+        :param base: the beginning of *target* before the path of the Kubernetes API.
         """
         if not self.enabled:
             return None
-        return RequestAudit(self, exchange, target, head or exchange.head, reads)
+        return RequestAudit(self, exchange, target, head or exchange.head, reads, base)
 
     def wants(self, outcome: int | str, audit: RequestAudit) -> bool:
         """
@@ -73,6 +75,7 @@ class RequestAudit:
     """
 
     __slots__ = (
+        "_base",
         "_begun",
         "_exchange",
         "_head",
@@ -93,10 +96,13 @@ class RequestAudit:
         target: bytes,
         head: RequestHead,
         reads: bool,
+        base: bytes = b"",
     ) -> None:
         self._log = log
         self._exchange = exchange
-        self._target = target
+        self._base = base.decode("latin-1")
+        rest = target[len(base) :]
+        self._target = rest if rest.startswith(b"/") or not base else b"/" + rest
         self._head = head
         self._reads = reads
         self._id = ""
@@ -115,6 +121,11 @@ class RequestAudit:
         head = self._head
         return self._reads or only_reads(head.method, self._target, bool(head.upgrade))
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the log has the beginning of the request."""
+        return self._begun
+
     def forward(self, access: Access) -> bytes:
         """
         Return the header line with the id of the request for the API server.
@@ -122,13 +133,18 @@ class RequestAudit:
         If the request may last, this method records its beginning.
         """
         self._id = self._log.audit.new_id()
+        self.begin(access)
+        return audit_field(self._id)
+
+    def begin(self, access: Access) -> None:
+        """Record the beginning of a request, if the request may last."""
         head = self._head
         may_last = head.upgrade or lasts(head.method, self._target) is not Lasts.NO
         if may_last and self._log.wants("", self):
+            self._id = self._id or self._log.audit.new_id()
             self._begun = True
             self._since = self._log.seconds()
             self._record(AuditStage.BEGUN, access, "", {})
-        return audit_field(self._id)
 
     def answer(
         self, access: Access | None, status: int, unanswered: bool = False
@@ -146,7 +162,7 @@ class RequestAudit:
             return
         self._over = True
         if self._log.wants(status, self):
-            denied = not self._id and status in (401, 403)
+            denied = not self._id and status in (401, 403, 405)
             stage = AuditStage.DENIED if denied else AuditStage.ANSWERED
             said: dict[str, str | int | bool] = {}
             if unanswered:
@@ -197,7 +213,7 @@ class RequestAudit:
         info = request_info(head.method, self._target)
         for name, value in (
             ("verb", info.verb),
-            ("path", info.path),
+            ("path", self._base + info.path),
             ("group", info.group),
             ("version", info.version),
             ("resource", info.resource),

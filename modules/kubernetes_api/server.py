@@ -393,13 +393,28 @@ class KubernetesApiServer:
         """See `PathHost`."""
         if isinstance(outcome, int):
             self.metrics.answered(outcome)
-        audit = self.audits.of(request.exchange, request.target, reads=True)
-        if audit is None:
+        if (audit := request.audit) is None:
             return
         if isinstance(outcome, int):
             audit.answer(request.access, outcome)
-        else:
-            audit.end(request.access, outcome)
+        elif request.status and audit.has_begun:
+            audit.answer(request.access, request.status)
+        reason = outcome if isinstance(outcome, str) else ""
+        amounts = (request.received, request.sent)
+        audit.end(request.access, outcome, reason, amounts=amounts)
+
+    def audit_path(
+        self, exchange: Exchange, target: bytes, served: ServedPath
+    ) -> RequestAudit | None:
+        """See `PathHost`."""
+        if not served.path.is_kubernetes:
+            return self.audits.of(exchange, target, reads=True)
+        return self.audits.of(exchange, target, base=b"/" + served.name.encode())
+
+    def path_begins(self, request: PathRequest, access: Access) -> None:
+        """See `PathHost`."""
+        if request.audit is not None:
+            request.audit.begin(access)
 
     def path_refused(self, request: PathRequest, status: int, message: str) -> str:
         """See `PathHost`."""

@@ -59,6 +59,11 @@ class IAgentPath(Interface):
 
     max_body_bytes: int = Attribute("Maximum bytes of the body of a request.")
 
+    is_kubernetes: bool = Attribute(
+        "Whether the paths below the name are paths of the Kubernetes API, so that the "
+        "audit log contains the objects of the requests."
+    )
+
     def answer(
         request: AgentPathRequest, response: IAgentPathResponse
     ) -> Awaitable[None]:

@@ -58,6 +58,7 @@ class CachePath:
     """
 
     max_body_bytes = MAX_BODY
+    is_kubernetes = True
 
     def __init__(self, api: IServerModuleApi) -> None:
         self._api = api

@@ -53,6 +53,7 @@ class PrometheusPath:
     """See `IAgentPath`."""
 
     max_body_bytes = MAX_BODY
+    is_kubernetes = False
 
     def __init__(self, api: IServerModuleApi, metrics: RequestMetrics) -> None:
         self._api = api

@@ -15,6 +15,7 @@ from tests.tunnel.http1.wire import Wire
 from tunnel.api import (
     AgentPathRequest,
     AuditLevel,
+    AuditStage,
     CredentialRevoked,
     IAgentPath,
     IAgentPaths,
@@ -29,9 +30,11 @@ class Echo:
     """A path that says what was asked, when the test lets it."""
 
     max_body_bytes = 10
+    is_kubernetes = False
 
     def __init__(self) -> None:
         self.requests: list[AgentPathRequest] = []
+        self.status = 200
         self.gate: Deferred[None] | None = None
         self.parts: list[bytes] = []
         self.error: Exception | None = None
@@ -46,7 +49,7 @@ class Echo:
                 self.cancelled += 1
                 raise
         if not self.parts:
-            response.respond(200, "text/plain", b"hello " + request.body)
+            response.respond(self.status, "text/plain", b"hello " + request.body)
         else:
             response.stream(200, "application/json")
             for one in self.parts:
@@ -224,6 +227,69 @@ def test_audit_of_reads() -> None:
     ask(world, post, token=b"stranger")
     (event,) = world.server_api.audit.events
     assert event.outcome == "401"
+
+
+def cached(level: AuditLevel) -> tuple[World, Echo]:
+    """kas with a path below which the paths are those of the Kubernetes API."""
+    world, echo = served(audit_level=level)
+    echo.is_kubernetes = True
+    return world, echo
+
+
+PODS = "/echo/api/v1/namespaces/a/pods"
+
+
+def test_audit_of_an_object() -> None:
+    """Events of such a path have the object of the request."""
+    world, echo = cached(AuditLevel.ALL)
+    ask(world, f"GET /agents/1{PODS}/x?y=z HTTP/1.1".encode())
+    (event,) = world.server_api.audit.events
+    assert (event.stage, event.outcome) == (AuditStage.ANSWERED, "200")
+    wanted = {
+        "verb": "get",
+        "path": f"{PODS}/x",
+        "version": "v1",
+        "resource": "pods",
+        "namespace": "a",
+        "name": "x",
+    }
+    assert {**event.details, **wanted} == event.details
+    ask(world, b"GET /agents/1/echo HTTP/1.1")
+    assert world.server_api.audit.events[1].details["path"] == "/echo/"
+    assert len(echo.requests) == 2
+
+
+def test_audit_of_a_refused_change() -> None:
+    """Also if only changes are recorded."""
+    world, echo = cached(AuditLevel.CHANGES)
+    echo.status = 405
+    ask(world, f"GET /agents/1{PODS} HTTP/1.1".encode())
+    ask(world, f"DELETE /agents/1{PODS}/x HTTP/1.1".encode())
+    (event,) = world.server_api.audit.events
+    assert (event.stage, event.outcome) == (AuditStage.DENIED, "405")
+    assert (event.details["verb"], event.details["name"]) == ("delete", "x")
+
+
+def test_audit_of_a_watch() -> None:
+    """It has a beginning and an end with one id."""
+    world, echo = cached(AuditLevel.ALL)
+    echo.parts, echo.gate = [b"12345"], Deferred()
+    wire = world.request(
+        f"GET /agents/1{PODS}?watch=1 HTTP/1.1".encode(), token=b"alice"
+    )
+    (begun,) = world.server_api.audit.events
+    assert (begun.stage, begun.outcome) == (AuditStage.BEGUN, "")
+    assert begun.details["verb"] == "watch"
+    echo.gate.callback(None)
+    wire.taken()
+    _, ended = world.server_api.audit.events
+    assert (ended.stage, ended.outcome, ended.id) == (
+        AuditStage.ENDED,
+        "200",
+        begun.id,
+    )
+    assert ended.id
+    assert (ended.details["bytes_in"], ended.details["bytes_out"]) == (0, 5)
 
 
 @pytest.mark.parametrize("name", ["api", "Echo", "a/b", "", "x" * 33])
