@@ -263,7 +263,8 @@ def test_a_chain_from_start_to_stop(short: Path, workers: str) -> None:
         eventually(lambda: lines("agent.rotate"), what="the event")
     finally:
         kas.stop()
-    assert verified(kas, "--key", kas.ctl("audit", "key").strip())[0] == 0
+    status, said = verified(kas, "--key", kas.ctl("audit", "key").strip())
+    assert status == 0, said
     # Killed: the end of the chain is missing, and the next chain names it.
     kas.start()
     kas.ctl("agent", "rotate", "main")
