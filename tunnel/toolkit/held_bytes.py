@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tunnel.errors import CallError, Status
+__all__ = ["ByteHolder", "HeldBytes", "TooManyBytes"]
 
-__all__ = ["ByteHolder", "HeldBytes"]
+
+class TooManyBytes(Exception):
+    """Error for bytes that have no room."""
 
 
 class HeldBytes:
@@ -48,13 +50,12 @@ class ByteHolder:
         """
         Count bytes of a peer.
 
-        :raises CallError: RESOURCE_EXHAUSTED if there is no room for them.
+        :raises TooManyBytes: there is no room for them.
         """
         held = self._all
         if held[peer] + count > self._of_peer or held.total() + count > self._of_all:
-            raise CallError(
-                Status.RESOURCE_EXHAUSTED,
-                "too many large responses are in progress at the same time; try again",
+            raise TooManyBytes(
+                "too many large responses are in progress at the same time; try again"
             )
         held[peer] += count
         self._own[peer] += count

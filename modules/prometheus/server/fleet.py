@@ -44,7 +44,7 @@ from modules.prometheus.wire import prometheus_pb2 as wire
 from modules.prometheus.wire.endpoints import MAX_ANSWER
 from tunnel.api import Access, CredentialRevoked, IServerModuleApi, PageCaller
 from tunnel.errors import CallError, Status
-from tunnel.toolkit.held_bytes import ByteHolder, HeldBytes
+from tunnel.toolkit.held_bytes import ByteHolder, HeldBytes, TooManyBytes
 from tunnel.toolkit.parallel import in_parallel
 from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
 from tunnel.toolkit.texts import clean
@@ -262,7 +262,10 @@ class FleetQuestions:
         async with aclosing(stream) as parts:
             async for part in parts:
                 status = status or part.head.status
-                held.take(access.agent_id, len(part.data))
+                try:
+                    held.take(access.agent_id, len(part.data))
+                except TooManyBytes as error:
+                    raise CallError(Status.RESOURCE_EXHAUSTED, str(error)) from None
                 body += part.data
                 if len(body) > most:
                     raise CallError(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunnel.errors import CallError
-from tunnel.toolkit.held_bytes import HeldBytes
+from tunnel.toolkit.held_bytes import HeldBytes, TooManyBytes
 
 
 def test_limits() -> None:
@@ -13,11 +12,11 @@ def test_limits() -> None:
     memory = HeldBytes(10, 30)
     with memory.holder() as first, memory.holder() as second:
         first.take("1", 10)
-        with pytest.raises(CallError, match="too many large responses"):
+        with pytest.raises(TooManyBytes, match="too many large responses"):
             second.take("1", 1)
         for peer in ("2", "3"):
             second.take(peer, 10)
-        with pytest.raises(CallError, match="too many large responses"):
+        with pytest.raises(TooManyBytes, match="too many large responses"):
             second.take("4", 1)
         assert memory.held.total() == 30
     assert not memory.held

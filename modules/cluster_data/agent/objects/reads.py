@@ -28,7 +28,7 @@ from tunnel.api import Access, IKubernetes, KubernetesResource
 from tunnel.errors import CallError, Status
 from tunnel.kubernetes import ReviewedRights, Right, only_reads, status_object
 from tunnel.toolkit.counts import one_less
-from tunnel.toolkit.held_bytes import HeldBytes
+from tunnel.toolkit.held_bytes import HeldBytes, TooManyBytes
 from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
 
 __all__ = ["IObjectCache", "ObjectReads", "ReadMetrics"]
@@ -170,7 +170,7 @@ class ObjectReads:
                     yield part
         except ReadRefused as error:
             refused = error
-        except TooManyTurns as error:
+        except (TooManyTurns, TooManyBytes) as error:
             refused = ReadRefused(429, f"too many requests: {error}")
         except CallError as error:
             refused = ReadRefused(_CODES.get(error.status, 503), error.message)
