@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import attrs
+from twisted.internet.defer import DeferredLock
 
 from modules.gitops.agent.apply.outcome import Outcome, Result
 from modules.gitops.agent.inventory.inventory import (
@@ -49,6 +50,8 @@ class Ledger:
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
     #: The inventory as it was last read or written.
     _inventory: Inventory = attrs.field(init=False)
+    #: Lock of `write`, because objects of one layer are applied at the same time.
+    _writing: DeferredLock = attrs.field(factory=DeferredLock, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._inventory = self._plan.inventory
@@ -115,6 +118,25 @@ class Ledger:
             inventory.
         :raises CallError: if the inventory cannot be written.
         """
+        async with self._writing:
+            await self._write(is_planned)
+
+    async def save(self) -> None:
+        """
+        Write `entries` before a wait, because a newer commit may end this execution
+        during the wait.
+
+        A later `write` reports the errors of the inventory.
+
+        :raises Superseded: as `write`.
+        """
+        if not self._writing.locked:
+            try:
+                await self.write()
+            except CallError:
+                return
+
+    async def _write(self, is_planned: bool) -> None:
         before = self._inventory
         if before.of_other and not self._plan.whole:
             # A write would make this agentk the inventory's writer, without approvals

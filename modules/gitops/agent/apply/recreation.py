@@ -12,6 +12,7 @@ from modules.gitops.agent.apply.recheck import why_kept
 from modules.gitops.agent.apply.refusal import words_of
 from modules.gitops.agent.apply.server_side_apply import apply_manifest, marked
 from modules.gitops.agent.apply.settled import Settled, digest_of
+from modules.gitops.agent.inventory.inventory import InventoryEntry
 from modules.gitops.agent.objects.error_statuses import UNDECIDED
 from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.live import live_object
@@ -118,7 +119,10 @@ class Recreator:
         :returns: the reason for the result.
         """
         self._execution.ledger.check_leads()
-        await self._execution.client.apply(was, field_manager=FIELD_MANAGER)
+        client, entries = self._execution.client, self._execution.ledger.entries
+        restored = await client.apply(was, field_manager=FIELD_MANAGER)
+        uid = restored["metadata"].get("uid", "")
+        entries[manifest.key] = InventoryEntry(uid)
         why = (
             "it was deleted, could not be recreated, and was restored: "
             f"{words_of(manifest.key, refused)}"
@@ -129,7 +133,7 @@ class Recreator:
     async def _lost(self, key: ObjectKey) -> KubernetesObject | None:
         """Return an object that an interrupted agentk deleted without recreating it."""
         entry = self._execution.plan.inventory.entries.get(key)
-        if entry is None or self._execution.kept is None:
+        if entry is None or not entry.is_proof or self._execution.kept is None:
             return None
         found = await self._execution.kept.replaced(key, entry.uid)
         if found is None:
@@ -163,6 +167,7 @@ class Recreator:
                     f"it was deleted to be recreated, but still exists after "
                     f"{RECREATE_SECONDS:g} s"
                 )
+            await self._execution.ledger.save()
             await deferLater(clock, backoff.failed())
 
 

@@ -70,6 +70,7 @@ async def apply_manifest(
             )
             if not busy and not (missing and execution.clock.seconds() < until):
                 raise
+        await execution.ledger.save()
         await deferLater(execution.clock, backoff.failed())
 
 

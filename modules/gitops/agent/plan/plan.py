@@ -300,12 +300,13 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         for one in wanted
         if one.manifest is not None and is_kept(one.manifest.object)
     }
-    held = _held(commit, leaving, inventory, never, len(keys), settings)
+    held, delayed = _held(leaving, inventory, never, len(keys), settings)
+    stopped = delayed | held
     kept = [
         one.key
         for one in leaving
         if one.verb is Verb.PRUNE
-        and one.key in held
+        and one.key in stopped
         and not inventory.approval.covers(commit, one.key)
     ]
     why = ""
@@ -314,7 +315,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
     elif not complete:
         why = INCOMPLETE
     else:
-        reasons = {key: held[key] for key in kept}
+        reasons = {key: stopped[key] for key in kept}
         leaving = await _guarded(client, leaving, reasons, settings)
     leaving = [
         attrs.evolve(
@@ -349,7 +350,7 @@ def _unless_claimed(
         return action
     if not claim.is_made:
         return attrs.evolve(action, verb=Verb.BLOCK, reason=claim.reason)
-    if not inventory.entries[action.key].is_proof:
+    if not _is_proven(action, inventory):
         why = f"{claim.reason}, but {UNSIGNED_CLAIMED}"
         return attrs.evolve(action, verb=Verb.BLOCK, reason=why)
     return attrs.evolve(action, verb=Verb.DETACH, reason=claim.reason, gives=True)
@@ -572,20 +573,22 @@ def _leaving(
         if kind in unseen:
             return Action(Verb.BLOCK, key, unseen[kind])
         resource = kinds.get(kind)
+        entry = inventory.entries[key]
         try:
             live = await live_object(client, resource, key)
         except CallError as error:
-            if error.status in AWAY:
+            # An entry of another client may name any object, and must not stop the
+            # whole source.
+            if error.status in AWAY and entry.is_proof:
                 raise
             return Action(Verb.BLOCK, key, error.message)
         if live is None:
             return Action(Verb.FORGET, key, "it is gone")
-        known = inventory.entries[key].uid
-        if known and known != live["metadata"].get("uid", ""):
+        owner = owner_of(live)
+        is_same = entry.uid in ("", live["metadata"].get("uid", ""))
+        if not is_same and owner != settings.inventory_id:
             why = "another object has this name now"
             return Action(Verb.FORGET, key, why, live=live)
-        owner = owner_of(live)
-        entry = inventory.entries[key]
         if owner != settings.inventory_id and not was_given(
             live, entry.claimed, entry.uid, settings.inventory_id
         ):
@@ -593,37 +596,67 @@ def _leaving(
         if kept := is_kept(live):
             # Without a signature, the annotations of the object may be another
             # installation's.
-            verb = Verb.DETACH if entry.is_proof else Verb.FORGET
+            verb = Verb.DETACH if entry.is_proof and is_same else Verb.FORGET
             return Action(verb, key, kept, live=live)
+        # If another object has this name now, agentk may have been interrupted when it
+        # had recreated the object: `_held` keeps such an object until an approval.
         return Action(Verb.PRUNE, key, live=live)
 
     return look
 
 
+def _is_proven(action: Action, inventory: Inventory) -> bool:
+    """
+    Return whether the inventory proves that this agentk applied the live object of an
+    action.
+    """
+    entry = inventory.entries[action.key]
+    return entry.is_proof and action.uid in ("", entry.uid)
+
+
 def _held(
-    commit: str,
     leaving: Collection[Action],
     inventory: Inventory,
     never: Collection[ObjectKey],
     wanted: int,
     settings: SourceSettings,
-) -> dict[ObjectKey, str]:
+) -> tuple[dict[ObjectKey, str], dict[ObjectKey, str]]:
     """
-    Return the objects that the limits of the source keep, each with the reason.
+    Return the objects that the limits of the source keep, each with the reason: those
+    that are held, and those that are only delayed.
 
     An object that was held stays held until an operator approves its prune, even if the
     source has gained objects since.
+
+    An object is delayed if the limits permit the present deletes, but not together with
+    objects that are blocked only for a moment: otherwise, the objects could leave few
+    by few. When the others can be deleted too, or have another owner, the limits decide
+    again.
     """
     entries = inventory.entries
-    unsigned = {one.key for one in leaving if not entries[one.key].is_proof}
+    unsigned = {one.key for one in leaving if not _is_proven(one, inventory)}
     going = {one.key for one in leaving if one.verb is Verb.PRUNE}
     held = {key: entries[key].held for key in going if entries[key].held}
     others = [key for key in going if key not in held]
+    # Only the cluster and other agents, but no guard, have blocked objects so far.
+    waiting = {
+        one.key
+        for one in leaving
+        if one.verb is Verb.BLOCK
+        and one.key not in unsigned
+        and not entries[one.key].held
+    }
     # Objects that no longer exist, or never existed, must not lower the share either;
     # an object that agentk cannot see may never have existed.
     gone = {one.key for one in leaving if one.verb is Verb.FORGET or one.live is None}
     gone = gone.union(never, unsigned)
-    count = sum(not one.held and key not in gone for key, one in entries.items())
+    # Neither must objects of Git whose entries other clients may have written.
+    there = {
+        key
+        for key, one in entries.items()
+        if one.is_proof and not one.held and key not in gone
+    }
+    delayed: dict[ObjectKey, str] = {}
     was = inventory.default_namespace
     if others and inventory.of_other:
         why = (
@@ -637,9 +670,15 @@ def _held(
         )
     else:
         signed = sum(key not in unsigned for key in others)
-        why = guard_of_set(signed, count, wanted, settings.limits)
+        why = guard_of_set(signed, len(there), wanted, settings.limits)
         held |= dict.fromkeys(unsigned.intersection(others), UNSIGNED)
-    return dict.fromkeys(others, why) | held if why else held
+        total = guard_of_set(
+            signed + len(waiting), len(there | waiting), wanted, settings.limits
+        )
+        if total and signed:
+            total = f"{total}, with {len(waiting)} that are blocked for other reasons"
+            delayed = dict.fromkeys(others, total)
+    return dict.fromkeys(others, why) | held if why else held, delayed
 
 
 async def _guarded(

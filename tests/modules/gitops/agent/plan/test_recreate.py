@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
 
 from modules.gitops.agent.apply.backups import KeptStates
 from modules.gitops.agent.apply.outcome import Outcome
@@ -136,6 +139,80 @@ class RecreateTests(ReconcileCase):
         self.assertEqual((self.uid(), len(tried)), (uid, count))
         # Another commit is another matter.
         self.assertEqual(self.commit(fixed("3", **ALLOWED), settled=settled).failed, [])
+
+    def test_restored_and_removed(self) -> None:
+        self.commit(fixed("1", **ALLOWED), object_("stays"))
+        write = self.objects._write
+
+        def refuse(*given: Any) -> Any:
+            is_new = given[2].get("data") == {"n": "2"} and not given[4]
+            if is_new and self.live("fixed") is None:
+                raise Refusal(403, "Forbidden", "exceeded quota")
+            return write(*given)
+
+        self.patch(self.objects, "_write", refuse)
+        (failed,) = self.commit(fixed("2", **ALLOWED), object_("stays")).failed
+        self.assertIn("was restored", failed.reason)
+        self.commit(object_("stays"))
+        self.assertIsNone(self.live("fixed"))
+
+    def test_killed_and_removed(self) -> None:
+        """Wherever agentk is killed, the object is deleted or an operator is asked."""
+        asked = 0
+        for point in range(1, 60):
+            self.commit(fixed("1", **ALLOWED), object_("stays"))
+            client = Killed(self.client, point, after=True)
+            try:
+                self.commit(fixed("2", **ALLOWED), object_("stays"), client=client)
+            except Dead:
+                pass
+            else:
+                break
+            report = self.commit(object_("stays"), commit="x")
+            if report.held:
+                asked += 1
+                self.approve(report)
+                self.commit(object_("stays"), commit="x")
+            self.assertIsNone(self.live("fixed"), point)
+        self.assertGreater(asked, 0)
+
+    def test_a_newer_commit_during_the_wait(self) -> None:
+        """The inventory has what was recreated and created before the wait."""
+        stays = object_("stays")
+        self.commit(fixed("1", **ALLOWED), fixed("1", "quick", **ALLOWED), stays)
+        live = self.live("fixed")
+        live["metadata"]["finalizers"] = ["x.io/slow"]
+        self.objects.put(live)
+        new = [fixed("2", **ALLOWED), fixed("2", "quick", **ALLOWED), object_("new")]
+        data = "\n---\n".join(json.dumps(one) for one in [*new, stays])
+        source = read_source([("a.yaml", data.encode())])
+        running = Deferred.fromCoroutine(self.reconciler().run("c", source))
+        for _ in range(20):
+            self.clock.advance(1)
+            self.pair.settle()
+        self.assertNoResult(running)
+        running.cancel()
+        self.failureResultOf(running, CancelledError)
+        report = self.commit(stays, prune_timeout=0.0)
+        self.assertEqual(report.blocked, [])
+        self.assertEqual((self.live("quick"), self.live("new")), (None, None))
+
+    def test_an_unsigned_entry_restores_nothing(self) -> None:
+        """Other clients may add an entry with the uid of an earlier object."""
+        for value in ("1", "2"):
+            kept = self.states(self.client)
+            self.commit(fixed(value, **ALLOWED), object_("stays"), kept=kept)
+            if value == "1":
+                uid = self.uid()
+        self.commit(object_("stays"))
+        self.assertIsNone(self.live("fixed"))
+        inventory = self.live(f"inventory-{ID}")
+        inventory["data"]["default_fixed__ConfigMap"] = json.dumps({"uid": uid})
+        self.objects.put(inventory)
+        wrong = fixed("3", **ALLOWED)
+        wrong["data"] = {"not a key": "x"}
+        self.commit(wrong, object_("stays"), kept=self.states(self.client))
+        self.assertIsNone(self.live("fixed"))
 
     def test_restored_by_the_next_agentk(self) -> None:
         """Wherever the first one is killed, and what is new is refused afterwards."""

@@ -843,6 +843,64 @@ class PruneTests(ReconcileCase):
         self.commit(*config_maps(*range(6)), commit="x")
         self.assertIsNone(self.live("theirs"))
 
+    def test_unsigned_entries_of_objects_in_git(self) -> None:
+        """They make no share smaller."""
+        self.commit(*config_maps(*range(30)))
+        new = [object_(f"x{n:03}") for n in range(30)]
+        self.change_entries(**{f"default_x{n:03}__ConfigMap": "" for n in range(30)})
+        report = self.commit(*new)
+        self.assertEqual(len(report.held), 30)
+        self.assertIn("30 of 30 objects would be deleted", report.blocked[0].reason)
+
+    def test_an_unsigned_entry_that_cannot_be_read(self) -> None:
+        """It stops no other object, but an entry of agentk does."""
+        self.objects.add_kind(THING)
+        self.commit(*config_maps(0), object_("b", "Thing", "x.io/v1"))
+        self.change_entries(**{"default_a_x.io_Thing": ""})
+        path = "/apis/x.io/v1/namespaces/default/things"
+        self.cluster.answer("GET", f"{path}/a", {}, 503)
+        report = self.commit(*config_maps(0, 1), object_("b", "Thing", "x.io/v1"))
+        self.assertIn("503", report.blocked[0].reason)
+        self.assertIsNotNone(self.live("m001"))
+        self.cluster.answer("GET", f"{path}/b", {}, 503)
+        with self.assertRaises(CallError):
+            self.commit(*config_maps(0, 1, 2))
+
+    def test_deletes_that_become_possible_few_by_few(self) -> None:
+        """The limits judge them together, and the others need no approval then."""
+        self.commit(*config_maps(*range(30)))
+        for number in range(1, 4):
+
+            def stays(key: ObjectKey, number: int = number) -> str:
+                return "another has it" if int(key.name[1:]) > number else ""
+
+            report = self.commit(*config_maps(0), commit="c", stays=stays)
+            self.assertEqual(len(report.blocked), 29)
+            self.assertEqual((len(report.held), report.holds), (number, ()))
+        reasons = {one.key.name: one.reason for one in report.blocked}
+        self.assertIn("with 26 that are blocked for other reasons", reasons["m003"])
+        # Another project took the others.
+        for number in range(4, 30):
+            live = self.live(f"m{number:03}")
+            live["metadata"]["annotations"][OWNER] = "8-8"
+            self.objects.put(live)
+        report = self.commit(*config_maps(0), commit="c")
+        self.assertEqual((report.blocked, len(self.names())), ([], 27))
+
+    def test_deletes_that_all_become_possible(self) -> None:
+        """After they were delayed, they are held, and an approval is enough."""
+        self.commit(*config_maps(*range(30)))
+
+        def stays(key: ObjectKey) -> str:
+            return "another has it" if int(key.name[1:]) > 5 else ""
+
+        self.commit(*config_maps(0), commit="c", stays=stays)
+        report = self.commit(*config_maps(0), commit="c")
+        self.assertEqual((len(report.held), len(report.holds)), (29, 29))
+        self.approve(report)
+        self.commit(*config_maps(0), commit="c")
+        self.assertEqual(self.names(), {"m000"})
+
     def test_a_claim_to_an_object_of_an_unsigned_entry(self) -> None:
         """The object is not released either."""
         self.commit(*config_maps(1))
@@ -1095,6 +1153,20 @@ class PruneTests(ReconcileCase):
         self.remove("m002")
         del live["metadata"]["uid"], live["metadata"]["resourceVersion"]
         self.objects.put(live)
+        # With the annotation, agentk may have recreated it: an operator decides.
+        report = self.commit(*config_maps(1), commit="x")
+        self.assertEqual(report.blocked[0].reason, UNSIGNED)
+        self.assertEqual(self.inventory(), {"m001", "m002"})
+        live["metadata"]["annotations"]["helm.sh/resource-policy"] = "keep"
+        self.objects.put(live)
+        self.commit(*config_maps(1), commit="x")
+        self.assertEqual(self.live("m002")["metadata"]["annotations"][OWNER], ID)
+        self.assertEqual(self.inventory(), {"m001"})
+
+    def test_an_object_without_annotation_of_the_name(self) -> None:
+        self.commit(*config_maps(1, 2))
+        self.remove("m002")
+        self.objects.put(object_("m002", metadata={"namespace": "default"}))
         report = self.commit(*config_maps(1))
         self.assertEqual(self.outcomes(report)["m002"], Outcome.FORGOTTEN)
         self.assertIsNotNone(self.live("m002"))
