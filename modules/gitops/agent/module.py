@@ -150,6 +150,7 @@ class GitopsAgent:
             self._inventories or api.kubernetes.own_namespace.name,
             lambda: self._writer.mark,
             self._inventory,
+            lambda one: self._writer.wrote(one, api.kubernetes.own_namespace.name),
         )
         self._writes = Writes(api.clock.seconds)
         api.events.subscribe(KubernetesWrite, self._writes.add)

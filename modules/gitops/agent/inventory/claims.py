@@ -93,6 +93,11 @@ MAX_SEEN = 4000
 #: it, and others contain ConfigMaps of users.
 MAX_CLAIMANTS = 8
 
+#: Maximum number of inventories with this agentk's mark whose Secrets are read in one
+#: pass: an agent has fewer former projects, but other users may write the mark.  More
+#: inventories count as those of other agents.
+MAX_MARKED = 100
+
 #: Annotations that are read, and maximum characters of each annotation, because other
 #: users may write any text.
 _FACTS = (COMMIT, PARTS, SELECTION, SOURCE, WRITER)
@@ -220,7 +225,7 @@ class _Facts:
     Facts about all inventories in the cluster; texts that other users may make long are
     left out.
 
-    :ivar own: ids of inventories of this agentk.
+    :ivar marked: ids on ConfigMaps with the mark of this agentk.
     :ivar behind: inventories that are not at this commit but may reach it, each with
         its commit and its writer.
     :ivar at_commit: inventories of the same source that are at this commit, each with
@@ -232,7 +237,7 @@ class _Facts:
     :ivar may_list: whether agentk may list the ConfigMaps of inventories.
     """
 
-    own: set[str] = attrs.field(factory=set)
+    marked: set[str] = attrs.field(factory=set)
     behind: dict[str, tuple[str, str]] = attrs.field(factory=dict)
     at_commit: dict[str, str] = attrs.field(factory=dict)
     same: set[str] = attrs.field(factory=set)
@@ -245,6 +250,10 @@ class _Facts:
 ClaimsOf = Callable[
     [Mapping[ObjectKey, KubernetesObject]], Awaitable[Mapping[ObjectKey, Claim]]
 ]
+
+
+async def _wrote_none(inventory: str) -> bool:
+    return False
 
 
 async def no_claims(
@@ -271,6 +280,10 @@ class Claims:
     :param waits: the waits of deletes until other agents reach the commit.
     :param now: the current time, by the clock of *waits*.
     :param selection: see `Inventory.selection`.
+    :param siblings: the inventories of the other projects of this agentk.
+    :param wrote: returns whether this agentk wrote the inventory with an id, according
+        to its Secrets: other users may write its mark into any ConfigMap, and could
+        otherwise hide the claims of another agent.
     """
 
     _client: IKubernetesClient
@@ -282,6 +295,8 @@ class Claims:
     _waits: Waits
     _now: float
     _selection: str = ""
+    _siblings: Collection[str] = ()
+    _wrote: Callable[[str], Awaitable[bool]] = _wrote_none
 
     async def of(
         self, objects: Mapping[ObjectKey, KubernetesObject]
@@ -304,12 +319,13 @@ class Claims:
             if error.status is not Status.PERMISSION_DENIED:
                 raise
             facts.is_all, facts.may_list = False, False
-        own = {*facts.own, self._inventory_id}
         found: dict[ObjectKey, Claim] = {}
         early: set[ObjectKey] = set()
         named: dict[str, list[ObjectKey]] = {}
         for key, one in objects.items():
             named.setdefault(claimed_by(one), []).append(key)
+        others = {*named, *facts.behind, *facts.at_commit}
+        own = await self._own(facts.marked & others)
         for inventory, keys in named.items():
             # Check the inventory that the object names, because *facts* may not contain
             # it: other users may create many ConfigMaps.
@@ -370,6 +386,14 @@ class Claims:
                 found[key] = Claim(why, False, left)
         return found
 
+    async def _own(self, marked: Collection[str]) -> set[str]:
+        """Return the ids of inventories of this agentk, of which *marked* may be."""
+        own = {self._inventory_id, *self._siblings}
+        for inventory in sorted(set(marked) - own)[:MAX_MARKED]:
+            if await self._wrote(inventory):
+                own.add(inventory)
+        return own
+
     def _is_own(self, said: Mapping[str, str]) -> bool:
         """
         Return whether a ConfigMap has this agentk's mark, in this agentk's own
@@ -395,11 +419,11 @@ class Claims:
                 inventory, said = one["metadata"]["labels"][LABEL], _said(one)
                 # The first part of each inventory has the mark.
                 if self._is_own(said):
-                    facts.own.add(inventory)
+                    facts.marked.add(inventory)
                     if inventory == self._inventory_id:
                         before = said.get(SELECTION, "")
                         facts.is_reselected = before != self._selection
-                elif self._may_follow_same(said) and said.get(COMMIT) == self._commit:
+                if self._may_follow_same(said) and said.get(COMMIT) == self._commit:
                     facts.at_commit[inventory] = said.get(WRITER, "")[:MAX_ID]
                 elif self._may_follow_same(said):
                     commit, writer = said.get(COMMIT, ""), said.get(WRITER, "")
@@ -468,6 +492,7 @@ class Claims:
         them, and that its commit contains.
         """
         other, found = clean(inventory, MAX_ID), dict[ObjectKey, Claim]()
+        is_ours: bool | None = None
         try:
             namespaces = await self._namespaces_of(inventory)
             if len(namespaces) > MAX_CLAIMANTS:
@@ -476,7 +501,10 @@ class Claims:
             for namespace in namespaces:
                 async for part in self._parts_of(inventory, namespace):
                     if self._is_own(_said(part)):
-                        return {}
+                        if is_ours is None:
+                            is_ours = inventory in await self._own([inventory])
+                        if is_ours:
+                            break
                     for key in keys:
                         entry = entry_of(part.get("data") or {}, key)
                         if entry is None:

@@ -14,6 +14,7 @@ from datetime import datetime
 
 import attrs
 
+from modules.gitops.agent.inventory.orders import LastPass, OrderStore
 from tunnel.api import (
     IAgentModuleApi,
     IKubernetesClient,
@@ -60,6 +61,23 @@ class InventoryWriter:
     def mark(self) -> str:
         """Mark of this agentk."""
         return f"{self.agent}@{self.lease}"
+
+    async def wrote(self, inventory_id: str, namespace: str) -> bool:
+        """
+        Return whether this agentk wrote the inventory of a project, according to the
+        Secret with the orders of the project.
+
+        :param namespace: agentk's own Namespace.
+        :raises CallError: as `OrderStore.read`, unless agentk did not write the Secret.
+        """
+        try:
+            last = (await OrderStore(self.client, inventory_id, namespace).read()).last
+        except CallError as error:
+            if error.status is not Status.FAILED_PRECONDITION:
+                raise
+            return False
+        mark = self.mark if self.lease else ""
+        return last != LastPass() and last.writer == mark
 
     async def leads_elsewhere(self, mark: str) -> bool:
         """

@@ -13,7 +13,7 @@ A search examines a limited number of objects; the next one continues behind the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
@@ -103,6 +103,7 @@ class Leftovers:
     :param namespace: the Namespace of all inventories.
     :param mark: returns this agentk's mark, as in `InventoryWriter`.
     :param store: returns the inventory with an id.
+    :param wrote: see `Claims`.
     """
 
     _log = Logger()
@@ -113,6 +114,7 @@ class Leftovers:
     _namespace: str
     _mark: Callable[[], str]
     _store: Callable[[str], InventoryStore]
+    _wrote: Callable[[str], Awaitable[bool]]
     #: Lines by the location that their project followed.
     _lines: dict[Location, list[str]] = attrs.field(factory=dict, init=False)
     #: Time when the next search is due, and time until which searches follow each other
@@ -336,7 +338,16 @@ class Leftovers:
         :raises CallError: if the API server is unavailable, or the object has changed.
         """
         claims = Claims(
-            self._client, inventory, self._mark(), self._namespace, "", "", Waits(), 0.0
+            self._client,
+            inventory,
+            self._mark(),
+            self._namespace,
+            source="",
+            commit="",
+            waits=Waits(),
+            now=0.0,
+            siblings=[one.desired.inventory for one in self._projects.values()],
+            wrote=self._wrote,
         )
         if not await claims.is_claimed(key, live):
             return False

@@ -53,12 +53,13 @@ class Previewer:
         snapshot, source = await self._commits.at(asked)
         store = self._stores.inventory(snapshot, self._stores.orders(snapshot))
         waits = self._transfers.deletes_wait.copy()
+        siblings = self._transfers.handover.inventories
         one_pass = attrs.evolve(
             self._passes.pass_for(snapshot, store),
             # A preview neither begins nor ends a wait of a pass that may be running.
             stays=self._transfers.handover.stays,
             given=self._transfers.gives,
-            claims=self._stores.claims(snapshot, waits).of,
+            claims=self._stores.claims(snapshot, waits, siblings).of,
             threads=self._programs.renderer.threads,
         )
         reconciler = self._passes.reconciler

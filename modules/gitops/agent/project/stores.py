@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 
 import attrs
 
@@ -69,8 +70,14 @@ class ProjectStores:
             self._settings.keep_states,
         )
 
-    def claims(self, snapshot: Snapshot, waits: Waits) -> Claims:
-        """Return the search for claims of other agents, for one pass."""
+    def claims(
+        self, snapshot: Snapshot, waits: Waits, siblings: Collection[str]
+    ) -> Claims:
+        """
+        Return the search for claims of other agents, for one pass.
+
+        :param siblings: the inventories of the other projects of this agentk.
+        """
         return Claims(
             self._api.kubernetes.as_agentk(),
             self.id_of(snapshot),
@@ -81,6 +88,8 @@ class ProjectStores:
             waits,
             self._api.clock.seconds(),
             self._settings.selection,
+            siblings,
+            partial(self._writer.wrote, namespace=self._own_namespace),
         )
 
     @property

@@ -8,7 +8,7 @@ determine for which projects or agents the project waits, and when it checks aga
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
@@ -48,7 +48,7 @@ class Transfers:
 
     handover: ProjectHandover
     _clock: IReactorTime
-    _claims_of: Callable[[Snapshot, Waits], Claims]
+    _claims_of: Callable[[Snapshot, Waits, Collection[str]], Claims]
     waits: bool = attrs.field(default=False, init=False)
     took: bool = attrs.field(default=False, init=False)
     wait_ends: float = attrs.field(default=math.inf, init=False)
@@ -172,7 +172,7 @@ class Transfers:
             return True
         found = self._follows_same.get(owner)
         if found is None:
-            claims = self._claims_of(snapshot, Waits())
+            claims = self._claims_of(snapshot, Waits(), ())
             found = self._follows_same[owner] = await claims.may_follow(owner)
         return found
 
@@ -180,7 +180,9 @@ class Transfers:
         self, snapshot: Snapshot, objects: Mapping[ObjectKey, KubernetesObject]
     ) -> Mapping[ObjectKey, Claim]:
         """See `make_plan`."""
-        found = await self._claims_of(snapshot, self.deletes_wait).of(objects)
+        siblings = self.handover.inventories
+        claims = self._claims_of(snapshot, self.deletes_wait, siblings)
+        found = await claims.of(objects)
         delayed = {key for key, one in found.items() if not one.is_made}
         self._delayed |= delayed
         if delayed:

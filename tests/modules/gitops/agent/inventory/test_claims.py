@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import attrs
@@ -28,6 +29,8 @@ from modules.gitops.agent.inventory.inventory import (
     SOURCE,
     WRITER,
 )
+from modules.gitops.agent.inventory.orders import LastPass, OrderStore
+from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.manifests import read_source
 from modules.gitops.agent.objects.owner_annotations import CLAIMED_BY, GIVEN_BY, OWNER
 from modules.gitops.agent.plan.plan import MAX_OWNER
@@ -151,7 +154,13 @@ class ClaimsTests(ReconcileCase):
             self.waits[agent],
             self.time,
             selection,
+            wrote=partial(self.writer(agent).wrote, namespace="default"),
         )
+
+    def writer(self, agent: str) -> InventoryWriter:
+        """One of the agents."""
+        lease = f"{agent}/lease"
+        return InventoryWriter(self.client, agent, lease, self.clock.seconds)
 
     def of_agent(self, agent: str, source: str = "apps") -> dict[str, Any]:
         return {
@@ -663,12 +672,70 @@ class ClaimsTests(ReconcileCase):
         inventory = self.live("inventory-two")
         inventory["metadata"]["annotations"][WRITER] = "one@one/lease"
         self.objects.put(inventory)
+        last = LastPass("one@one/lease", "default", "default")
+        orders = OrderStore(self.client, "two", "default")
+        self.pair.run(orders.change(lambda one: attrs.evolve(one, last=last)))
         for number in range(claims.PAGE):
             self.plant(f"x{number}", "x")
         self.apply("one", STAYS, commit="c2")
         self.time += OTHERS_SECONDS
         self.apply("one", STAYS, commit="c2")
         self.assertIsNone(self.live("moves"))
+
+    def marked(self, name: str) -> None:
+        """A ConfigMap with the id of agent two and the mark of agent one."""
+        metadata = {
+            "namespace": "default",
+            "labels": {LABEL: "two"},
+            "annotations": {WRITER: "one@one/lease"},
+        }
+        self.objects.put(object_(name, metadata=metadata))
+
+    def test_a_mark_that_anyone_wrote(self) -> None:
+        """It hides neither the claim of the other agent, nor that it is behind."""
+        self.begin()
+        self.marked("x")
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertIn("waits up to 2 minutes", report.blocked[0].reason)
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.time += OTHERS_SECONDS
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.DETACHED)
+
+    def test_a_mark_in_the_namespace_of_this_agent(self) -> None:
+        """The inventory of the other agent is in another namespace."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        inventory = self.live("inventory-two")
+        inventory["metadata"]["namespace"] = "two"
+        self.objects.put(inventory)
+        self.remove("inventory-two")
+        self.marked("inventory-two")
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.DETACHED)
+
+    def test_many_marks(self) -> None:
+        """agentk reads few Secrets for them, and none for ids that do not matter."""
+        read: list[str] = []
+
+        async def wrote(inventory: str) -> bool:
+            read.append(inventory)
+            return True
+
+        asked = attrs.evolve(self.asked("one", "c2"), wrote=wrote, siblings=["x0"])
+        found = self.pair.run(asked._own([f"x{n}" for n in range(200)]))
+        self.assertEqual(len(read), claims.MAX_MARKED)
+        self.assertEqual(found, {"one", "x0", *read})
+        read.clear()
+        for name in ("x", "y"):
+            annotations = {WRITER: "one@one/lease"}
+            metadata = {"labels": {LABEL: name}, "annotations": annotations}
+            self.objects.put(
+                object_(name, metadata={"namespace": "default", **metadata})
+            )
+        self.begin()
+        self.apply("one", STAYS, commit="c2", claims=asked.of)
+        self.assertEqual(read, [])
 
     def test_a_claim_that_may_not_be_read(self) -> None:
         """The object stays; objects that name no inventory go after the wait."""
