@@ -160,12 +160,10 @@ class InventoryEntry:
     @property
     def is_proof(self) -> bool:
         """
-        Whether the entry proves that this agentk applied the live object with this uid.
-
-        An entry that agentk wrote before it applied the object proves nothing: other
-        clients may have kept a copy of it, and may add it again later.
+        Whether the entry proves that this agentk applied the live object: with this
+        uid, or in a pass that has not ended, if the entry has no uid.
         """
-        return self.is_signed and bool(self.uid)
+        return self.is_signed
 
 
 @attrs.frozen(eq=False)
@@ -366,7 +364,7 @@ class InventoryStore:
                     problems.append(str(error))
                     continue
                 if self._orders is not None:
-                    entry = _opened(key, entry, orders.seal)
+                    entry = _opened(key, entry, orders)
                 if not entry.is_signed:
                     if not left:
                         continue
@@ -516,8 +514,9 @@ class InventoryStore:
             facts[WRITER] = self._writer.mark
         if self._orders is not None and inventory.entries:
             seal = await self._orders.seal()
+            number = (await self._orders.known()).last.number
             entries = {
-                key: _sealed(key, entry, seal)
+                key: _sealed(key, entry, seal, number)
                 for key, entry in inventory.entries.items()
             }
             inventory = attrs.evolve(inventory, entries=entries)
@@ -879,15 +878,17 @@ def entry_of(data: Mapping[str, str], key: ObjectKey) -> InventoryEntry | None:
     return entry if found == key else None
 
 
-def _sealed(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
+def _sealed(
+    key: ObjectKey, entry: InventoryEntry, seal: str, number: str
+) -> InventoryEntry:
     """Sign an entry, unless another client wrote it."""
     if not entry.is_signed:
         return entry
-    signature = _signature(key, entry.uid, entry.applied, seal)
+    signature = _signature(key, entry.uid, entry.applied, seal, number)
     return attrs.evolve(entry, applied=f"{entry.applied}:{signature}")
 
 
-def _opened(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
+def _opened(key: ObjectKey, entry: InventoryEntry, orders: Orders) -> InventoryEntry:
     """
     Return an entry, and whether agentk signed it; without a signature, ``applied`` is
     removed.
@@ -896,15 +897,17 @@ def _opened(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
     from Git.
     """
     applied, _, signature = entry.applied.rpartition(":")
+    seal, number = orders.seal, orders.last.number
     if seal and signature.isascii():
-        expected = _signature(key, entry.uid, applied, seal)
+        expected = _signature(key, entry.uid, applied, seal, number)
         if hmac.compare_digest(signature, expected):
             return attrs.evolve(entry, applied=applied)
     return attrs.evolve(entry, applied="", is_signed=False)
 
 
-def _signature(key: ObjectKey, uid: str, applied: str, seal: str) -> str:
-    text = json.dumps([*key, uid, applied])
+def _signature(key: ObjectKey, uid: str, applied: str, seal: str, number: str) -> str:
+    # Without a uid, the entry is for an object of the current pass; see `LastPass`.
+    text = json.dumps([*key, uid, applied] if uid else [*key, uid, applied, number])
     return hmac.new(seal.encode(), text.encode(), "sha256").hexdigest()[:MAC]
 
 

@@ -116,11 +116,15 @@ class LastPass:
     :ivar writer: the agentk (`InventoryWriter.mark`).
     :ivar namespace: the Namespace of the inventory.
     :ivar default_namespace: the ``default_namespace`` of the objects.
+    :ivar number: the number of passes that created objects, in decimal digits.  Entries
+        of objects that a later pass may have created are signed with it, so that other
+        clients cannot use a copy of such an entry after the pass.
     """
 
     writer: str = ""
     namespace: str = ""
     default_namespace: str = ""
+    number: str = ""
 
 
 @attrs.frozen

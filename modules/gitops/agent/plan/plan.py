@@ -611,7 +611,8 @@ def _is_proven(action: Action, inventory: Inventory) -> bool:
     action.
     """
     entry = inventory.entries[action.key]
-    return entry.is_proof and action.uid in ("", entry.uid)
+    is_same = not entry.uid or action.uid in ("", entry.uid)
+    return entry.is_proof and is_same
 
 
 def _held(

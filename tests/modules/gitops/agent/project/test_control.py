@@ -191,6 +191,28 @@ class ControlTests(HalvesTestCase):
         (found,) = self.status()
         self.assertEqual(found.state, pb.ProjectStatus.STATE_CURRENT)
 
+    def test_the_number_of_passes_that_created_objects(self) -> None:
+        """Signatures of entries without a uid depend on it."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        operations = self.agent.projects["apps"].operations
+
+        def number() -> str:
+            store = operations._stores.orders(operations._first_snapshot())
+            orders: Orders = self.pair.run(store.read())
+            return orders.last.number
+
+        for files, expected in (
+            (config_maps(1), "1"),
+            (config_maps(1, 2), "2"),
+            (config_maps(1), "2"),
+            (config_maps(1, 3), "3"),
+        ):
+            self.apps.commit({"a.yaml": text(*files)})
+            self.pushed()
+            self.passes(60)
+            self.assertEqual(number(), expected)
+
     def test_undo_ends_an_approval(self) -> None:
         """Deletes need another approval, also if the undone commit is never applied."""
         first = self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3, 4))})

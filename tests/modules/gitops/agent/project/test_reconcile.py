@@ -27,7 +27,7 @@ from modules.gitops.agent.inventory.inventory import (
     InventoryEntry,
     InventoryStore,
 )
-from modules.gitops.agent.inventory.orders import Orders, OrderStore
+from modules.gitops.agent.inventory.orders import LastPass, Orders, OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.differences import owned_fields
 from modules.gitops.agent.objects.error_statuses import AWAY
@@ -940,25 +940,31 @@ class PruneTests(ReconcileCase):
 
     def test_an_entry_without_a_uid(self) -> None:
         """
-        agentk was killed after it had created the object: an operator approves.
+        agentk was killed after it had created the object, and prunes it.
 
-        Other clients may have kept the entry from before the object was applied.
+        After a pass that created objects, a copy of such an entry proves nothing.
         """
-        self.commit(*config_maps(1))
-        plan = self.planned(*config_maps(1, 2))
-        given = self.reconciler()
-        self.pair.run(given.store.read())
-        entries = {
-            **plan.inventory.entries,
-            ObjectKey("", "ConfigMap", "default", "m002"): InventoryEntry(),
-        }
-        self.pair.run(given.store.write(Inventory(entries, "c")))
-        self.objects.put(
-            object_(
-                "m002", metadata={"namespace": "default", "annotations": {OWNER: ID}}
-            )
-        )
-        report = self.commit(*config_maps(1), commit="x")
+        before = partial(attrs.evolve, last=LastPass(number="7"))
+        self.pair.run(self.order(before))
+        report = Report("")
+        for number in ("7", "8"):
+            self.commit(*config_maps(1))
+            plan = self.planned(*config_maps(1, 2))
+            given = self.reconciler()
+            self.pair.run(given.store.read())
+            entries = {
+                **plan.inventory.entries,
+                ObjectKey("", "ConfigMap", "default", "m002"): InventoryEntry(),
+            }
+            self.pair.run(given.store.write(Inventory(entries, "c")))
+            annotations = {OWNER: ID}
+            metadata = {"namespace": "default", "annotations": annotations}
+            self.objects.put(object_("m002", metadata=metadata))
+            after = partial(attrs.evolve, last=LastPass(number=number))
+            self.pair.run(self.order(after))
+            report = self.commit(*config_maps(1), commit="x")
+            if number == "7":
+                self.assertEqual(self.outcomes(report)["m002"], Outcome.PRUNED)
         self.assertEqual(report.blocked[0].reason, UNSIGNED)
         self.approve(report)
         report = self.commit(*config_maps(1), commit="x")
