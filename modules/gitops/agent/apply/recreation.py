@@ -133,7 +133,7 @@ class Recreator:
     async def _lost(self, key: ObjectKey) -> KubernetesObject | None:
         """Return an object that an interrupted agentk deleted without recreating it."""
         entry = self._execution.plan.inventory.entries.get(key)
-        if entry is None or not entry.is_proof or self._execution.kept is None:
+        if entry is None or not entry.is_signed or self._execution.kept is None:
             return None
         found = await self._execution.kept.replaced(key, entry.uid)
         if found is None:

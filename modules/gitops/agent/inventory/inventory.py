@@ -145,7 +145,8 @@ class InventoryEntry:
         here; empty if this inventory owns it.
     :ivar leaves: whether the commit of the inventory does not contain the object, so
         that other agents do not give it back.
-    :ivar is_signed: whether this agentk wrote the entry.  Other clients may write
+    :ivar is_signed: whether this agentk wrote the entry: for the object with this uid,
+        or without a uid, in a pass that has not ended.  Other clients may write
         inventories, and could otherwise have any object deleted that has the annotation
         of this inventory, for instance an object of another installation.
     """
@@ -156,14 +157,6 @@ class InventoryEntry:
     claimed: str = ""
     leaves: bool = False
     is_signed: bool = True
-
-    @property
-    def is_proof(self) -> bool:
-        """
-        Whether the entry proves that this agentk applied the live object: with this
-        uid, or in a pass that has not ended, if the entry has no uid.
-        """
-        return self.is_signed
 
 
 @attrs.frozen(eq=False)

@@ -579,7 +579,7 @@ def _leaving(
         except CallError as error:
             # An entry of another client may name any object, and must not stop the
             # whole source.
-            if error.status in AWAY and entry.is_proof:
+            if error.status in AWAY and entry.is_signed:
                 raise
             return Action(Verb.BLOCK, key, error.message)
         if live is None:
@@ -596,7 +596,7 @@ def _leaving(
         if kept := is_kept(live):
             # Without a signature, the annotations of the object may be another
             # installation's.
-            verb = Verb.DETACH if entry.is_proof and is_same else Verb.FORGET
+            verb = Verb.DETACH if entry.is_signed and is_same else Verb.FORGET
             return Action(verb, key, kept, live=live)
         # If another object has this name now, agentk may have been interrupted when it
         # had recreated the object: `_held` keeps such an object until an approval.
@@ -612,7 +612,7 @@ def _is_proven(action: Action, inventory: Inventory) -> bool:
     """
     entry = inventory.entries[action.key]
     is_same = not entry.uid or action.uid in ("", entry.uid)
-    return entry.is_proof and is_same
+    return entry.is_signed and is_same
 
 
 def _held(
@@ -655,7 +655,7 @@ def _held(
     there = {
         key
         for key, one in entries.items()
-        if one.is_proof and not one.held and key not in gone
+        if one.is_signed and not one.held and key not in gone
     }
     delayed: dict[ObjectKey, str] = {}
     was = inventory.default_namespace

@@ -320,7 +320,7 @@ class Leftovers:
             await self._drop_claim(inventory, live)
         if owner == inventory:
             # Only a signed uid shows that the former project had the object.
-            gives = entry.is_proof and not is_wanted
+            gives = entry.is_signed and not is_wanted
             return not (gives and await self._give(inventory, key, live))
         return was_given(live, entry.claimed, entry.uid, inventory)
 

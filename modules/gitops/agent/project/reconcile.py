@@ -195,7 +195,7 @@ class Reconciler:
             for key, action in plan.leaving.items()
             if action.held
             and action.verb is Verb.BLOCK
-            and inventory.entries[key].is_proof
+            and inventory.entries[key].is_signed
             and not inventory.approval.covers(commit, key)
         )
         try:

@@ -464,7 +464,7 @@ class InventoryTests(SynchronousTestCase):
             after = store()
             found = self.read(after)
             self.assertEqual(len(found.entries), expected(), case)
-            self.assertTrue(all(one.is_proof for one in found.entries.values()), case)
+            self.assertTrue(all(one.is_signed for one in found.entries.values()), case)
             self.write(wanted, store=after)
             self.assertEqual(self.read(store()).entries, wanted, case)
             self.assertNotIn(OWNER, self.stored()["metadata"]["annotations"])
@@ -536,7 +536,7 @@ class InventoryTests(SynchronousTestCase):
         self.assertEqual(len(found.entries), 15)
         self.assertEqual(len(store._parts[0]["data"]), 15)  # type: ignore[index]
         self.assertEqual(
-            {k for k, one in found.entries.items() if one.is_proof}, set(wanted)
+            {k for k, one in found.entries.items() if one.is_signed}, set(wanted)
         )
         self.write(wanted, store=store)
         after = self.read(self.signed())
