@@ -92,6 +92,19 @@ class ControlPlane:
         accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
         eventually(lambda: self.call("GET", accounts)["items"], 60, "a service account")
 
+    def permit(self, user: str, namespace: str, rule: dict[str, Any]) -> None:
+        """Give a user a right in one namespace, by a Role with the name of the user."""
+        api = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        metadata = {"name": user}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user}
+        binding = {
+            "metadata": metadata,
+            "roleRef": role,
+            "subjects": [{"kind": "User", "name": user}],
+        }
+        self.call("POST", f"{api}/roles", {"metadata": metadata, "rules": [rule]})
+        self.call("POST", f"{api}/rolebindings", binding)
+
     def remove_namespace(self, name: str) -> None:
         """Remove it and all that is in it, in its own time."""
         self.call("DELETE", f"/api/v1/namespaces/{name}")

@@ -85,20 +85,7 @@ class CacheStand:
             "resources": resources,
             "verbs": ["get", "list", "watch"],
         }
-        api = f"{_ROLES}/namespaces/{self.namespace}"
-        self.cluster.call(
-            "POST", f"{api}/roles", {"metadata": {"name": user}, "rules": [rule]}
-        )
-        binding = {
-            "metadata": {"name": user},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "Role",
-                "name": user,
-            },
-            "subjects": [{"kind": "User", "name": user}],
-        }
-        self.cluster.call("POST", f"{api}/rolebindings", binding)
+        self.cluster.permit(user, self.namespace, rule)
 
     def revoke(self, user: str) -> None:
         """Take the rights away."""

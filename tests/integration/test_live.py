@@ -162,26 +162,9 @@ def test_rows_of_another_kas(tmp_path: Path, control_plane: ControlPlane) -> Non
 
 def config_reader(live: Live, name: str, *namespaces: str) -> str:
     """Return the token of a user who may list Deployments in some namespaces."""
-    api = "/apis/rbac.authorization.k8s.io/v1"
+    rule = {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]}
     for namespace in namespaces:
-        role = {
-            "metadata": {"name": name},
-            "rules": [
-                {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]}
-            ],
-        }
-        binding = {
-            "metadata": {"name": name},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "Role",
-                "name": name,
-            },
-            "subjects": [{"kind": "User", "name": name}],
-        }
-        path = f"{api}/namespaces/{namespace}"
-        live.cluster.call("POST", f"{path}/roles", role)
-        live.cluster.call("POST", f"{path}/rolebindings", binding)
+        live.cluster.permit(name, namespace, rule)
     file = live.kas.folder / f"{name}.token"
     live.kas.ctl(
         *("user", "add", name, "--agent", "main", "--as", name),

@@ -190,25 +190,13 @@ class PromStand:
 
     def permit(self, user: str) -> None:
         """Give a user the right to ask the Service ``prom`` only."""
-        api = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
         rule = {
             "apiGroups": [""],
             "resources": ["services/proxy"],
             "resourceNames": ["prom"],
             "verbs": ["get"],
         }
-        role = {"metadata": {"name": user}, "rules": [rule]}
-        binding = {
-            "metadata": {"name": user},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "Role",
-                "name": user,
-            },
-            "subjects": [{"kind": "User", "name": user}],
-        }
-        self.cluster.call("POST", f"{api}/roles", role)
-        self.cluster.call("POST", f"{api}/rolebindings", binding)
+        self.cluster.permit(user, self.namespace, rule)
 
     def user(self, name: str, *access: str) -> Way:
         """Add a user who is *name* in the cluster."""
