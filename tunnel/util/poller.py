@@ -49,6 +49,7 @@ __all__ = [
     "MAX_EVENTS",
     "SEVERAL_TURNS",
     "SHARE_SECONDS",
+    "PolledSocket",
     "Poller",
     "TurnShare",
 ]
@@ -93,13 +94,39 @@ _GONE: Final = getattr(select, "EPOLLHUP", 0) | getattr(select, "EPOLLERR", 0)
 
 _INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
 
+#: Twisted's size of reads, and our largest one.
+_MOST_READ: Final = Connection.bufferSize
+
 #: Transports whose sockets are read without Twisted's layers, see `_read`.
 _PLAIN: Final = frozenset((Client, Server))
 
 _pollers: WeakKeyDictionary[Any, Poller] = WeakKeyDictionary()
 
 
-class TurnShare:
+class _Usage:
+    """
+    Use of the poller's time by a socket, or by all sockets of an owner.
+
+    :ivar used: the seconds that were used recently.
+    :ivar used_at: the time at which *used* was last reduced.
+    """
+
+    # `Poller.turn` reads and writes the attributes of this class and its subclasses for
+    # each event; methods would cost more.
+    __slots__ = ("used", "used_at")
+
+    def __init__(self) -> None:
+        self.used = 0.0
+        self.used_at = 0.0
+
+    def lately(self, now: float) -> float:
+        """Return the seconds that were used, halved every `USED_SECONDS` since."""
+        self.used *= 0.5 ** ((now - self.used_at) / USED_SECONDS)
+        self.used_at = now
+        return self.used
+
+
+class TurnShare(_Usage):
     """
     The share of each turn for the sockets of one owner, independent of their number.
 
@@ -109,20 +136,35 @@ class TurnShare:
     :ivar turn: the number of the turn that *left* describes.
     :ivar left: the seconds that are left in that turn.
     :ivar group: the share of the owner's group; None if the owner has no group.
-    :ivar used: the seconds that the owner used recently.
-    :ivar used_at: the time at which *used* was last reduced.
     """
 
-    # `Poller.turn` reads and writes these attributes for each event; methods would cost
-    # more.
-    __slots__ = ("group", "left", "turn", "used", "used_at")
+    __slots__ = ("group", "left", "turn")
 
     def __init__(self, group: TurnShare | None = None) -> None:
+        super().__init__()
         self.turn = -1
         self.left = 0.0
         self.group = group
-        self.used = 0.0
-        self.used_at = 0.0
+
+
+class PolledSocket(_Usage):
+    """
+    State of one socket in the poller: the attribute ``polled`` of its transport.
+
+    :ivar is_plain: whether `_read` reads the socket, without Twisted's layers.
+    :ivar share: the share of the socket's owner; None if its time is not limited.
+    :ivar spare_share: see `Poller.limit`.
+    :ivar read_size: maximum bytes of the next read.
+    """
+
+    __slots__ = ("is_plain", "read_size", "share", "spare_share")
+
+    def __init__(self, is_plain: bool = False) -> None:
+        super().__init__()
+        self.is_plain = is_plain
+        self.share: TurnShare | None = None
+        self.spare_share: TurnShare | None = None
+        self.read_size: int = _MOST_READ
 
 
 class Poller:
@@ -197,11 +239,9 @@ class Poller:
                 # object its own table of 800 bytes.
                 transport.producer = transport.producer
                 transport.streamingProducer = transport.streamingProducer
+                polled = PolledSocket(transport.__class__ in _PLAIN)
                 member: Any = transport
-                member.share = None
-                member.spare_share = None
-                member.used = member.used_at = 0.0
-                member.read_size = Connection.bufferSize
+                member.polled = polled
                 transport.stopReading()
                 transport.reactor = poller
                 transport.startReading()
@@ -209,7 +249,7 @@ class Poller:
                     # This connection is from a client that has not authenticated yet.
                     network = peer_network(transport.getPeer())
                     port = transport.getHost().port
-                    poller._limit(member, (network, port), port)
+                    poller._limit(polled, (network, port), port)
 
     @classmethod
     def limit(
@@ -239,16 +279,17 @@ class Poller:
             return
         member = poller._members.get(handle.fileno())
         if member is not None:
-            poller._limit(member, owner, group)
+            polled: PolledSocket = member.polled
+            poller._limit(polled, owner, group)
             if spare is not None:
-                member.spare_share = poller._share_of(spare, group)
+                polled.spare_share = poller._share_of(spare, group)
 
-    def _limit(self, member: Any, owner: Hashable, group: int | str) -> None:
-        if member.share is None:
+    def _limit(self, polled: PolledSocket, owner: Hashable, group: int | str) -> None:
+        if polled.share is None:
             # Reads become larger if the first reads take little time.
-            member.read_size = SMALLEST_READ
-        member.share = self._share_of(owner, group)
-        member.spare_share = None
+            polled.read_size = SMALLEST_READ
+        polled.share = self._share_of(owner, group)
+        polled.spare_share = None
 
     def _share_of(self, owner: Hashable, group: int | str) -> TurnShare:
         share = self._shares.get(owner)
@@ -373,15 +414,15 @@ class Poller:
             timeout = 0
         members, rest = self._members, False
         events = self._epoll.poll(timeout, MAX_EVENTS)
-        if len(events) > 1:
+        several = len(events) > 1
+        if several:
             self._several = SEVERAL_TURNS
         self.dispatching = True
         self._turn += 1
         now = self._seconds()
         # In a turn with one event, no other socket waits.
-        cpu_begin = self._cpu_seconds() if len(events) > 1 else 0.0
+        cpu_begin = self._cpu_seconds() if several else 0.0
         waited = self._sort(events) if self._late else self._late
-        several = len(events) > 1
         for fd, event in events:
             member = members.get(fd)
             if member is None:
@@ -389,10 +430,11 @@ class Poller:
                 # closed it.
                 rest = rest or fd == self._rest
                 continue
-            share = member.share
+            polled: PolledSocket = member.polled
+            share = polled.share
             if share is not None:
                 if several and not self._has_time(share, cpu_begin):
-                    share = member.spare_share
+                    share = polled.spare_share
                     if share is None or not self._has_time(share, cpu_begin):
                         self._late[member] = waited.get(member, self._turn)
                         continue
@@ -402,10 +444,9 @@ class Poller:
             try:
                 if event == _IN:
                     reading = True
-                    plain = member.__class__ in _PLAIN
-                    why = _read(member) if plain else member.doRead()
+                    why = _read(member, polled)
                 else:
-                    reading, why = self._other_event(fd, event, member)
+                    reading, why = self._other_event(fd, event, member, polled)
             except BaseException:
                 self._log.failure("a connection failed")
                 reading, why = False, sys.exc_info()[1]
@@ -417,19 +458,20 @@ class Poller:
             else:
                 begin, now = now, self._seconds()
                 spent = now - begin
-                member.used += spent
+                polled.used += spent
                 share.used += spent
                 share.left -= spent
                 if share.group is not None:
                     share.group.left -= spent
-                if member.share is not share:
+                present = polled.share
+                if present is not share and present is not None:
                     # This is the first request of a client, or of another user of a
                     # proxy.
-                    member.share.used += spent
+                    present.used += spent
                 if spent > SLOW_READ:
-                    member.read_size = max(SMALLEST_READ, member.read_size // 2)
-                elif spent < QUICK_READ and member.read_size < Connection.bufferSize:
-                    member.read_size *= 2
+                    polled.read_size = max(SMALLEST_READ, polled.read_size // 2)
+                elif spent < QUICK_READ and polled.read_size < _MOST_READ:
+                    polled.read_size *= 2
         self.dispatching = False
         if self.after:
             self._call_after()
@@ -459,13 +501,13 @@ class Poller:
         for event in events:
             member = members.get(event[0])
             since = waited.get(member, turn)
-            share = None if member is None else member.share
-            if share is None or share.group is None:
+            polled: PolledSocket | None = None if member is None else member.polled
+            share = None if polled is None else polled.share
+            if polled is None or share is None or share.group is None:
                 first.append((since, event))
                 continue
             by_wait.append((since, event))
-            used = _used_lately(share, now), _used_lately(member, now)
-            by_use.append((used[0], used[1], since, event))
+            by_use.append((share.lately(now), polled.lately(now), since, event))
         first.sort(key=_first_item)
         by_wait.sort(key=_first_item)
         by_use.sort()
@@ -503,7 +545,9 @@ class Poller:
             except BaseException:
                 self._log.failure("a call after the events of a turn failed")
 
-    def _other_event(self, fd: int, event: int, member: Any) -> tuple[bool, Any]:
+    def _other_event(
+        self, fd: int, event: int, member: Any, polled: PolledSocket
+    ) -> tuple[bool, Any]:
         """
         Handle any event other than plain input.
 
@@ -515,8 +559,7 @@ class Poller:
                 return True, ConnectionDone()
             return False, ConnectionLost()
         if event & _IN:
-            plain = member.__class__ in _PLAIN
-            why = _read(member) if plain else member.doRead()
+            why = _read(member, polled)
             if why:
                 return True, why
         # Reading may have closed the descriptor.
@@ -556,25 +599,17 @@ def _first_item(item: tuple[int, tuple[int, int]]) -> int:
     return item[0]
 
 
-def _used_lately(user: Any, now: float) -> float:
-    """
-    Return the seconds that a share or a socket used, halved every `USED_SECONDS` since.
-    """
-    user.used *= 0.5 ** ((now - user.used_at) / USED_SECONDS)
-    user.used_at = now
-    used: float = user.used
-    return used
-
-
-def _read(transport: Any) -> Exception | None:
+def _read(transport: Any, polled: PolledSocket) -> Any:
     """
     Do the work of `Connection.doRead` with two calls less.
 
     ``bufferSize`` also limits Twisted's buffer for the peer, so the size of reads is a
     separate attribute.
     """
+    if not polled.is_plain:
+        return transport.doRead()
     try:
-        data = transport.socket.recv(transport.read_size)
+        data = transport.socket.recv(polled.read_size)
     except BlockingIOError:
         return None
     except OSError:

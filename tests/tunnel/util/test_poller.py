@@ -32,6 +32,7 @@ from tunnel.util.poller import (
     SHARE_SECONDS,
     SLOW_READ,
     SMALLEST_READ,
+    PolledSocket,
     Poller,
     TurnShare,
 )
@@ -65,14 +66,10 @@ class _Reactor(Clock):
 class _Descriptor(FileDescriptor):
     """One end of a pair of sockets; the test has the other one."""
 
-    #: As `Poller.take` gives it to transports.
-    share: TurnShare | None = None
-    spare_share: TurnShare | None = None
-    used = used_at = 0.0
-    read_size = FileDescriptor.bufferSize
-
     def __init__(self, poller: Any) -> None:
         super().__init__(poller)
+        #: As `Poller.take` sets it.
+        self.polled = PolledSocket()
         self.here, self.there = socket.socketpair()
         self.here.setblocking(False)
         self.got = b""
@@ -456,8 +453,8 @@ def test_time_of_others(slow: Callable[[float, str], _Slow]) -> None:
     one = slow(0.0, "one")
     poller = cast(Any, one.reactor)
     poller.turn(0)
-    assert one.share is not None
-    assert one.share.left == SHARE_SECONDS
+    assert one.polled.share is not None
+    assert one.polled.share.left == SHARE_SECONDS
 
 
 def test_shares_of_two(slow: Callable[[float, str], _Slow]) -> None:
@@ -474,8 +471,8 @@ def test_strangers_share(slow: Callable[[float, str], _Slow]) -> None:
     known = slow(SHARE_SECONDS, "user")
     poller = cast(Any, known.reactor)
     for one in strangers:
-        assert one.share is not None
-        one.share.group = poller._groups.setdefault(443, TurnShare())
+        assert one.polled.share is not None
+        one.polled.share.group = poller._groups.setdefault(443, TurnShare())
     for turn in range(1, 21):
         before = poller._seconds()
         poller.turn(0)
@@ -564,7 +561,7 @@ def test_spare_share(slow: Callable[[float, str], _Slow]) -> None:
         assert len(proxied.got) == turn * 1024
     # A request of a user ends that.
     Poller.limit(proxied, proxied.clock, "hostile")
-    assert proxied.spare_share is None
+    assert proxied.polled.spare_share is None
     assert min(len(one.got) for one in hostile) >= 1024
 
 
@@ -580,8 +577,8 @@ def test_head_of_another(slow: Callable[[float, str], _Slow]) -> None:
 
     one.doRead = named  # type: ignore[method-assign]
     cast(Any, another.reactor).turn(0)
-    assert one.share is not None
-    assert one.share.used == SHARE_SECONDS
+    assert one.polled.share is not None
+    assert one.polled.share.used == SHARE_SECONDS
 
 
 def test_a_new_stranger(slow: Callable[[float, str], _Slow]) -> None:
@@ -590,13 +587,13 @@ def test_a_new_stranger(slow: Callable[[float, str], _Slow]) -> None:
     poller = cast(Any, flood[0].reactor)
     group = TurnShare()
     for one in flood:
-        assert one.share is not None
-        one.share.group = group
+        assert one.polled.share is not None
+        one.polled.share.group = group
     for _ in range(20):
         poller.turn(0)
     new = slow(SHARE_SECONDS / 10, "new")
-    assert new.share is not None
-    new.share.group = group
+    assert new.polled.share is not None
+    new.polled.share.group = group
     for turn in range(1, 4):
         poller.turn(0)
         assert len(new.got) == turn * 1024
@@ -608,17 +605,17 @@ def test_reads_that_take_long(slow: Callable[[float, str], _Slow]) -> None:
     largest = FileDescriptor.bufferSize
     poller = cast(Any, one.reactor)
     poller.turn(0)
-    assert one.read_size == SMALLEST_READ
+    assert one.polled.read_size == SMALLEST_READ
     one.seconds = QUICK_READ / 2
     for _ in range(20):
         poller.turn(0)
-    assert one.read_size == largest
+    assert one.polled.read_size == largest
     one.seconds = SLOW_READ * 2
     poller.turn(0)
-    assert one.read_size == largest // 2
+    assert one.polled.read_size == largest // 2
     without = slow(SLOW_READ * 2, "")
     poller.turn(0)
-    assert without.read_size == largest
+    assert without.polled.read_size == largest
 
 
 def test_shares_of_clients() -> None:
@@ -642,10 +639,10 @@ def test_shares_of_clients() -> None:
         port, other = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
         stack.callback(port.close)
         stack.callback(other.close)
-        share = accepted(port, "127.0.0.1").share
-        assert accepted(port, "127.0.0.1").share is share is not None
-        assert accepted(port, "127.0.0.2").share is not share
-        assert accepted(other, "127.0.0.1").share is not share
+        share = accepted(port, "127.0.0.1").polled.share
+        assert accepted(port, "127.0.0.1").polled.share is share is not None
+        assert accepted(port, "127.0.0.2").polled.share is not share
+        assert accepted(other, "127.0.0.1").polled.share is not share
 
 
 def test_shares_of_a_network() -> None:
@@ -673,14 +670,20 @@ def test_shares_of_a_network() -> None:
             return transport
 
         one = accepted("2001:db8::1")
-        assert accepted("2001:db8::ffff:1").share is one.share
-        assert accepted("2001:db8:0:1::1").share is not one.share
+        assert accepted("2001:db8::ffff:1").polled.share is one.polled.share
+        assert accepted("2001:db8:0:1::1").polled.share is not one.polled.share
         mapped = accepted("::ffff:192.0.2.1")
-        assert accepted("192.0.2.1").share is mapped.share is not one.share
-        assert one.share.group is mapped.share.group is poller._groups[443]
+        assert (
+            accepted("192.0.2.1").polled.share
+            is mapped.polled.share
+            is not one.polled.share
+        )
+        assert (
+            one.polled.share.group is mapped.polled.share.group is poller._groups[443]
+        )
         Poller.limit(one, reactor, "user:alice", "users")
         Poller.limit(mapped, reactor, "user:alice", "users")
-        assert one.share is mapped.share
-        assert one.share.group is poller._groups["users"]
+        assert one.polled.share is mapped.polled.share
+        assert one.polled.share.group is poller._groups["users"]
         Poller.limit(one, reactor, ("kas", b"1"))
-        assert one.share.group is None
+        assert one.polled.share.group is None
