@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from random import SystemRandom
 from typing import Any
@@ -208,12 +208,13 @@ class GitopsAgent:
         self._update()
         try:
             await in_parallel(
-                [
-                    self._reports.run,
-                    self._failing.run,
-                    self._pruned.run,
-                    self._leftovers.run,
-                ]
+                partial(self._restarting, what, run)
+                for what, run in (
+                    ("reports of drift", self._reports.run),
+                    ("reports of failing projects", self._failing.run),
+                    ("reports of prunes", self._pruned.run),
+                    ("search for leftovers", self._leftovers.run),
+                )
             )
         finally:
             self._leading = False
@@ -309,7 +310,7 @@ class GitopsAgent:
         )
 
     async def _run(self, settings: ManifestProject) -> None:
-        while True:
+        async def run() -> None:
             project = self.projects[settings.label] = Project(
                 self._context(),
                 settings,
@@ -317,14 +318,22 @@ class GitopsAgent:
                 Dependencies(self.projects),
                 ProjectHandover(settings.label, self.projects, lambda: self._refused),
             )
+            await project.run()
+
+        await self._restarting(f"project {settings.label}", run)
+
+    async def _restarting(
+        self, what: str, run: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """
+        Run a part of the module until cancelled; restart it after a failure, because it
+        must not stop the others.
+        """
+        while True:
             try:
-                await project.run()
+                await run()
             except CancelledError:
                 raise
             except Exception:
-                # A project that fails must not stop the others.
-                self._log.failure(
-                    "working on project {project} failed; it restarts in a minute",
-                    project=project.name,
-                )
+                self._log.failure("{what} failed; it restarts in a minute", what=what)
             await deferLater(self._api.clock, PAUSE)

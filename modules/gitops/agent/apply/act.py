@@ -33,7 +33,7 @@ class Act:
     :param leads: called before each change; returns whether this agentk still leads.
     :param applied_one: called with each applied object and its new version.
     :param kept: stores the previous states of objects; None if no states are stored.
-    :param stays: see `make_plan`; called again before each delete.
+    :param stays: see `OtherSources`; called again before each delete.
     :param prunes: called with a `Pruning` when deletes begin, which is updated as the
         deletes proceed.
     :param pruned: called with each object that was deleted because it was removed from

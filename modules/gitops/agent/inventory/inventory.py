@@ -34,7 +34,12 @@ from typing import Any, NamedTuple
 import attrs
 from twisted.logger import Logger
 
-from modules.gitops.agent.inventory.orders import Approval, Orders, OrderStore
+from modules.gitops.agent.inventory.orders import (
+    Approval,
+    BegunDeletes,
+    Orders,
+    OrderStore,
+)
 from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.manifests import ObjectKey
@@ -166,6 +171,7 @@ class Inventory:
 
     :ivar commit: the last commit that was recorded.
     :ivar approval: the deletes that an operator approved.
+    :ivar begun: the deletes that began without an approval.
     :ivar default_namespace: the ``default_namespace`` of the source when its objects
         were last applied and pruned; empty if no inventory exists yet.
     :ivar source: the repository and ref that the project follows, as information for
@@ -187,6 +193,7 @@ class Inventory:
     selection: str = ""
     is_lost: bool = False
     is_altered: bool = False
+    begun: BegunDeletes = attrs.field(factory=BegunDeletes)
 
 
 class _Parts(NamedTuple):
@@ -267,7 +274,9 @@ class InventoryStore:
             found = await self._read_parts(first, orders)
         if found is None:
             self._parts = []
-            return Inventory(approval=approval, is_lost=bool(orders.history))
+            return Inventory(
+                approval=approval, is_lost=bool(orders.history), begun=orders.begun
+            )
         of_other, parts, entries, is_altered = found
         self._rewrites = is_altered
         first = parts[0]
@@ -289,6 +298,7 @@ class InventoryStore:
             annotations.get(SOURCE, ""),
             annotations.get(SELECTION, ""),
             is_altered=is_altered,
+            begun=orders.begun,
         )
 
     async def _read_former(self, orders: Orders) -> _Parts | None:
@@ -460,18 +470,29 @@ class InventoryStore:
         if self._orders is not None:
             await self._orders.confirmed()
 
-    async def hold(self, keys: Collection[ObjectKey]) -> None:
+    async def record(
+        self, commit: str, held: Collection[ObjectKey], begun: Collection[ObjectKey]
+    ) -> None:
         """
-        Record in the Secret with the orders that the deletes of *keys* wait for an
-        approval: other clients may remove this from the inventory.
+        Record deletes in the Secret with the orders: other clients may remove them from
+        the inventory.
 
+        :param held: objects whose deletes wait for an approval.
+        :param begun: objects that *commit* deletes without an approval.
         :raises CallError: as `OrderStore.change`.
         """
         if self._orders is None:
             return
+
+        def recorded(orders: Orders) -> Orders:
+            after = orders.holding(held, ())
+            if not begun:
+                return after
+            return attrs.evolve(after, begun=orders.begun.adding(commit, begun))
+
         known = await self._orders.known()
-        if known.holding(keys, ()) != known:
-            await self._orders.change(lambda orders: orders.holding(keys, ()))
+        if recorded(known) != known:
+            await self._orders.change(recorded)
 
     async def check(self) -> None:
         """

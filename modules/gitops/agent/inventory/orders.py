@@ -27,6 +27,7 @@ __all__ = [
     "MAX_HISTORY",
     "AppliedCommit",
     "Approval",
+    "BegunDeletes",
     "LastPass",
     "OrderStore",
     "Orders",
@@ -107,6 +108,33 @@ class Approval:
 
 
 @attrs.frozen
+class BegunDeletes:
+    """
+    Deletes that agentk began with one commit without an approval.
+
+    Other clients may hide entries of the inventory, and show few of them to each pass.
+    The limits of the source therefore apply to all deletes of a commit together.
+
+    :ivar objects: digests of the keys of the objects, at most `MAX_HELD`.
+    """
+
+    commit: str = ""
+    objects: frozenset[str] = frozenset()
+
+    def adding(self, commit: str, keys: Collection[ObjectKey]) -> BegunDeletes:
+        """Return the deletes of *commit*, with *keys* among them."""
+        before = self.objects if commit == self.commit else frozenset()
+        new = [one for one in map(_digest, sorted(keys)) if one not in before]
+        return BegunDeletes(commit, before.union(new[: MAX_HELD - len(before)]))
+
+    def besides(self, commit: str, keys: Collection[ObjectKey]) -> int:
+        """Return the number of objects of *commit* that are not in *keys*."""
+        if commit != self.commit:
+            return 0
+        return len(self.objects.difference(map(_digest, keys)))
+
+
+@attrs.frozen
 class LastPass:
     """
     Facts about the inventory after the last pass; empty if unknown.
@@ -136,6 +164,7 @@ class Orders:
     :ivar pinned: the commit at which the project stays; empty if it follows its ref.
     :ivar history: the applied commits, the newest last.
     :ivar held: digests of the objects whose deletes wait for an approval.
+    :ivar begun: the deletes that count towards the limits of the source.
     :ivar seal: the key of the signatures in the inventory; empty if none was made yet.
     :ivar last: facts to compare the inventory with.
     """
@@ -145,6 +174,7 @@ class Orders:
     pinned: str = ""
     history: tuple[AppliedCommit, ...] = ()
     held: frozenset[str] = frozenset()
+    begun: BegunDeletes = BegunDeletes()
     seal: str = attrs.field(default="", repr=False)
     last: LastPass = LastPass()
 
@@ -328,6 +358,11 @@ def _written(orders: Orders) -> bytes:
         found["pinned"] = orders.pinned
     if orders.held:
         found["held"] = sorted(orders.held)
+    if orders.begun.objects:
+        found["begun"] = {
+            "commit": orders.begun.commit,
+            "objects": sorted(orders.begun.objects),
+        }
     if orders.seal:
         found["seal"] = orders.seal
     if orders.last != LastPass():
@@ -338,6 +373,7 @@ def _written(orders: Orders) -> bytes:
 def _orders(found: Mapping[str, Any]) -> Orders:
     approved = found.get("approved") or {"commit": "", "objects": ()}
     by = approved.get("by")
+    begun = found.get("begun") or {"commit": "", "objects": ()}
     return Orders(
         Approval(
             str(approved["commit"]),
@@ -352,6 +388,7 @@ def _orders(found: Mapping[str, Any]) -> Orders:
             for commit, at, summary, complete in found.get("history", ())
         ),
         frozenset(map(str, found.get("held", ()))),
+        BegunDeletes(str(begun["commit"]), frozenset(map(str, begun["objects"]))),
         str(found.get("seal", "")),
         LastPass(
             **{

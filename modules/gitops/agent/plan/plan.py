@@ -48,11 +48,11 @@ __all__ = [
     "UNSIGNED_CLAIMED",
     "Action",
     "Given",
+    "OtherSources",
     "Plan",
     "SourceSettings",
     "Verb",
     "make_plan",
-    "nothing_given",
     "plan_some",
 ]
 
@@ -227,36 +227,46 @@ Given = Callable[[ObjectKey, str], Awaitable[bool]]
 _LETS_GO = (Verb.PRUNE, Verb.DETACH)
 
 
-async def nothing_given(key: ObjectKey, owner: str) -> bool:
+async def _nothing_given(key: ObjectKey, owner: str) -> bool:
     """Return False: no source has given up any object."""
     return False
 
 
-async def make_plan(  # noqa: PLR0913 - split with the project
+@attrs.frozen(eq=False, kw_only=True)
+class OtherSources:
+    """
+    Questions to the other projects of this agent, and to the other agents.
+
+    :ivar stays: returns why an object that was removed from Git stays for another
+        source; empty if the object need not stay.
+    :ivar given: returns whether another source has given up an object that is in its
+        inventory.
+    :ivar claims: returns the objects that other agents have in Git.
+    """
+
+    stays: Callable[[ObjectKey], str] = lambda key: ""
+    given: Given = _nothing_given
+    claims: ClaimsOf = no_claims
+
+
+async def make_plan(
     client: IKubernetesClient,
     commit: str,
     resolved: Resolved,
     order: Order,
     inventory: Inventory,
     settings: SourceSettings,
-    stays: Callable[[ObjectKey], str] = lambda key: "",
-    given: Given = nothing_given,
-    claims: ClaimsOf = no_claims,
+    others: OtherSources,
 ) -> Plan:
     """
     Compare the wanted objects with the cluster and return the plan.
 
     :param order: the order of the objects of *resolved*, without problems.
-    :param stays: returns why an object that was removed from Git stays for another
-        source; empty if the object need not stay.
-    :param given: returns whether another source has given up an object that is in its
-        inventory.
-    :param claims: returns the objects that other agents have in Git.
     :raises CallError: if the API server is unavailable.
     """
     listed = await _listed(client, resolved, inventory)
     wanted = await in_parallel(
-        _wanting(client, resolved, one, settings, listed, inventory, given)
+        _wanting(client, resolved, one, settings, listed, inventory, others.given)
         for one in resolved.manifests
     )
     complete = all(one.verb is not Verb.REFUSE for one in wanted)
@@ -282,7 +292,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
     ]
     leaving = [
         attrs.evolve(one, verb=Verb.BLOCK, reason=why)
-        if one.verb in _LETS_GO and (why := stays(one.key))
+        if one.verb in _LETS_GO and (why := others.stays(one.key))
         else one
         for one in leaving
     ]
@@ -291,7 +301,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         for one in leaving
         if one.verb in _LETS_GO and one.live is not None
     }
-    claimed = await claims(going)
+    claimed = await others.claims(going)
     leaving = [_unless_claimed(one, claimed, inventory) for one in leaving]
     waits = any(one.verb is Verb.BLOCK for one in leaving)
     # Objects that agentk would never delete must not lower the share of the deletes.
@@ -300,7 +310,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         for one in wanted
         if one.manifest is not None and is_kept(one.manifest.object)
     }
-    held, delayed = _held(leaving, inventory, never, len(keys), settings)
+    held, delayed = _held(commit, leaving, inventory, never, len(keys), settings)
     stopped = delayed | held
     kept = [
         one.key
@@ -362,16 +372,15 @@ async def plan_some(
     resolved: Resolved,
     inventory: Inventory,
     settings: SourceSettings,
-    given: Given = nothing_given,
+    others: OtherSources,
 ) -> Plan:
     """
     Return a plan for some objects of a source, which prunes no object.
 
-    :param given: see `make_plan`.
     :raises CallError: if the API server is unavailable.
     """
     wanted = await in_parallel(
-        _wanting(client, resolved, one, settings, {}, inventory, given)
+        _wanting(client, resolved, one, settings, {}, inventory, others.given)
         for one in resolved.manifests
     )
     return Plan(
@@ -425,7 +434,7 @@ def _wanting(
     settings: SourceSettings,
     listed: Mapping[ObjectKey, Seen | None],
     inventory: Inventory,
-    given: Given = nothing_given,
+    given: Given,
 ) -> Callable[[], Coroutine[Any, Any, Action]]:
     key = manifest.key
 
@@ -616,6 +625,7 @@ def _is_proven(action: Action, inventory: Inventory) -> bool:
 
 
 def _held(
+    commit: str,
     leaving: Collection[Action],
     inventory: Inventory,
     never: Collection[ObjectKey],
@@ -633,6 +643,8 @@ def _held(
     objects that are blocked only for a moment: otherwise, the objects could leave few
     by few. When the others can be deleted too, or have another owner, the limits decide
     again.
+
+    Objects that *commit* has deleted before count, too.
     """
     entries = inventory.entries
     unsigned = {one.key for one in leaving if not _is_proven(one, inventory)}
@@ -671,10 +683,17 @@ def _held(
         )
     else:
         signed = sum(key not in unsigned for key in others)
-        why = guard_of_set(signed, len(there), wanted, settings.limits)
+        begun = inventory.begun.besides(commit, {*others} | waiting) if signed else 0
+        before = f", with {begun} that this commit deleted before" if begun else ""
+        deletes, existing = signed + begun, len(there) + begun
+        why = guard_of_set(deletes, existing, wanted, settings.limits)
+        why = why and f"{why}{before}"
         held |= dict.fromkeys(unsigned.intersection(others), UNSIGNED)
         total = guard_of_set(
-            signed + len(waiting), len(there | waiting), wanted, settings.limits
+            deletes + len(waiting),
+            len(there | waiting) + begun,
+            wanted,
+            settings.limits,
         )
         if total and signed:
             total = f"{total}, with {len(waiting)} that are blocked for other reasons"

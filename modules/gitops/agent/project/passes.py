@@ -24,7 +24,7 @@ from modules.gitops.agent.inventory.orders import (
 )
 from modules.gitops.agent.objects.differences import AppliedVersion
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Source
-from modules.gitops.agent.plan.plan import Plan, SourceSettings
+from modules.gitops.agent.plan.plan import OtherSources, Plan, SourceSettings
 from modules.gitops.agent.project.context import ProjectContext
 from modules.gitops.agent.project.dependencies import Dependencies
 from modules.gitops.agent.project.desired import DesiredCommits, UnreadablePin
@@ -200,9 +200,11 @@ class Passes:
                 propagation=_PROPAGATION[settings.prune_propagation_policy],
             ),
             kept=self._stores.backups(snapshot),
-            stays=self._transfers.stays,
-            given=partial(self._transfers.given, snapshot),
-            claims=partial(self._transfers.claims, snapshot),
+            others=OtherSources(
+                stays=self._transfers.stays,
+                given=partial(self._transfers.given, snapshot),
+                claims=partial(self._transfers.claims, snapshot),
+            ),
             threads=self._context.programs.renderer.threads,
         )
 
@@ -387,10 +389,16 @@ class Passes:
         return Report(snapshot.commit)
 
     async def _remember(self, report: Report, store: OrderStore) -> None:
-        """Record in the cluster that the commit of *report* was applied."""
+        """
+        Record in the cluster that the commit of *report* was applied.
+
+        :raises Superseded: if another agentk leads since the last change.
+        """
         history = self._desired.orders.history
         if self.is_dry_run or report.problems:
             return
+        if not self._context.api.leadership.leads:
+            raise Superseded
         summary = counted(one.outcome.value for one in report.results.values())
         complete = not any(one.outcome in _IN_PART for one in report.results.values())
         replaces = bool(history) and history[-1].commit == report.commit

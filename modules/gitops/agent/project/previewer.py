@@ -7,6 +7,7 @@ import attrs
 from modules.gitops.agent.apply.settled import digest_of
 from modules.gitops.agent.drift.drift import Drifts
 from modules.gitops.agent.objects.manifests import Manifest
+from modules.gitops.agent.plan.plan import OtherSources
 from modules.gitops.agent.project.context import Programs
 from modules.gitops.agent.project.desired import DesiredCommits
 from modules.gitops.agent.project.passes import Passes
@@ -57,9 +58,11 @@ class Previewer:
         one_pass = attrs.evolve(
             self._passes.pass_for(snapshot, store),
             # A preview neither begins nor ends a wait of a pass that may be running.
-            stays=self._transfers.handover.stays,
-            given=self._transfers.gives,
-            claims=self._stores.claims(snapshot, waits, siblings).of,
+            others=OtherSources(
+                stays=self._transfers.handover.stays,
+                given=self._transfers.gives,
+                claims=self._stores.claims(snapshot, waits, siblings).of,
+            ),
             threads=self._programs.renderer.threads,
         )
         reconciler = self._passes.reconciler

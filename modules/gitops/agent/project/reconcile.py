@@ -15,7 +15,6 @@ from modules.gitops.agent.apply.ledger import Superseded
 from modules.gitops.agent.apply.outcome import Outcome, Result
 from modules.gitops.agent.apply.pruner import Pruning
 from modules.gitops.agent.apply.settled import Settled
-from modules.gitops.agent.inventory.claims import ClaimsOf, no_claims
 from modules.gitops.agent.inventory.inventory import InventoryStore
 from modules.gitops.agent.objects.differences import AppliedVersion
 from modules.gitops.agent.objects.manifests import (
@@ -27,12 +26,11 @@ from modules.gitops.agent.objects.manifests import (
 from modules.gitops.agent.objects.owner_annotations import owner_of
 from modules.gitops.agent.plan.order import order_of
 from modules.gitops.agent.plan.plan import (
-    Given,
+    OtherSources,
     Plan,
     SourceSettings,
     Verb,
     make_plan,
-    nothing_given,
     plan_some,
 )
 from modules.gitops.agent.plan.resolve import resolve
@@ -102,16 +100,13 @@ class Pass:
     Inputs of one comparison of a source with the cluster.
 
     :ivar kept: as for `Act`.
-    :ivar stays: as for `make_plan`; *given* and *claims* also.
     :ivar threads: the threads that compute the order of a commit's objects.
     """
 
     store: InventoryStore
     settings: SourceSettings
     kept: KeptStates | None = None
-    stays: Callable[[ObjectKey], str] = lambda key: ""
-    given: Given = nothing_given
-    claims: ClaimsOf = no_claims
+    others: OtherSources = attrs.field(factory=OtherSources)
     threads: TextThreads = attrs.field(factory=lambda: TextThreads(COMMIT_THREADS))
 
 
@@ -168,9 +163,7 @@ class Reconciler:
             order,
             inventory,
             of.settings,
-            of.stays,
-            of.given,
-            of.claims,
+            of.others,
         )
         return self._without_left(plan)
 
@@ -198,9 +191,14 @@ class Reconciler:
             and inventory.entries[key].is_signed
             and not inventory.approval.covers(commit, key)
         )
+        begins = tuple(
+            key
+            for key, action in plan.leaving.items()
+            if action.verb is Verb.PRUNE and not inventory.approval.covers(commit, key)
+        )
         try:
             # Before any change, because this execution may be interrupted at each.
-            await of.store.hold(holds)
+            await of.store.record(commit, holds, begins)
         except CallError as error:
             raise _superseded(error) from None
         act = await self._act(of, plan, of.settings)
@@ -251,7 +249,7 @@ class Reconciler:
         except CallError as error:
             raise _superseded(error) from None
         plan = await plan_some(
-            self.client, commit, resolved, inventory, of.settings, of.given
+            self.client, commit, resolved, inventory, of.settings, of.others
         )
         timeout = min(of.settings.reconcile_timeout, REPAIR_SECONDS)
         settings = attrs.evolve(
@@ -278,7 +276,7 @@ class Reconciler:
             self.applied,
             self.settled,
             of.kept,
-            of.stays,
+            of.others.stays,
             self.prunes,
             partial(self.pruned, plan.commit),
         )

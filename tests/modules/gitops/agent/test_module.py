@@ -11,6 +11,7 @@ from zope.interface.verify import verifyObject
 from modules.gitops.agent.inventory.identity import inventory_id
 from modules.gitops.agent.objects.owner_annotations import OWNER
 from modules.gitops.agent.project.journal import MAX_LINE
+from modules.gitops.agent.project.leftovers import Leftovers
 from modules.gitops.agent.project.passes import AGAIN
 from modules.gitops.agent.project.status import State
 from modules.gitops.agent.source.commits import LOOK_MOST
@@ -598,6 +599,25 @@ class HalvesTests(HalvesTestCase):
         self.passes(10)
         self.assertIs(project.status.state, State.FAILED)
         self.assertNotEqual(project.passes.worked_at, before)
+
+    def test_a_part_that_fails(self) -> None:
+        """The projects go on, and the part restarts in a minute."""
+        runs: list[None] = []
+
+        async def fail(leftovers: Leftovers) -> None:
+            runs.append(None)
+            raise OSError("a fault")
+
+        self.patch(Leftovers, "run", fail)
+        self.leave()
+        self.lead()
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+        self.clock.advance(60)
+        self.assertEqual(len(runs), 2)
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.assertIsNotNone(self.live("m001"))
 
     def test_a_blocked_prune_is_said_once_and_approved(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})

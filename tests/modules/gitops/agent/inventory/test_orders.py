@@ -21,6 +21,7 @@ from modules.gitops.agent.inventory.orders import (
     MAX_USER,
     MAX_USERS,
     Approval,
+    BegunDeletes,
     Orders,
 )
 from modules.gitops.agent.inventory.own_secret import OWN_LABEL
@@ -28,6 +29,7 @@ from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.owner_annotations import OWNER
 from modules.gitops.agent.project.explanations import LOST
 from modules.gitops.agent.project.passes import AGAIN
+from modules.gitops.agent.project.reconcile import Reconciler
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
 from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
@@ -651,6 +653,38 @@ class OrdersTests(HalvesTestCase):
         self.assertIsNone(self.live("m002"))
         self.assertNotIn("held", self.orders)
 
+    def test_deletes_of_one_commit_that_others_split(self) -> None:
+        """The limits apply to all deletes of a commit together."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        inventory = self.inventory
+        hidden = {
+            name: inventory["data"].pop(name)
+            for name in list(inventory["data"])
+            if any(f"m00{number}" in name for number in (7, 8, 9))
+        }
+        self.cluster.objects.put(inventory)
+        commit = self.commit(*config_maps(*range(4)))
+        self.assertIsNone(self.live("m004"))
+        self.assertEqual(self.orders["begun"]["commit"], commit)
+        self.assertEqual(len(self.orders["begun"]["objects"]), 3)
+        inventory = self.inventory
+        inventory["data"].update(hidden)
+        self.cluster.objects.put(inventory)
+        self.leave()
+        self.lead()
+        self.configure({"id": "apps"})
+        self.passes(60)
+        self.assertIsNotNone(self.live("m007"))
+        why = "6 of 10 objects would be deleted, more than 50 %, with 3"
+        self.assertTrue(self.said(why))
+        # A commit of its own deletes few objects again.
+        self.ask("Approve", release=self.status().release)
+        self.passes(5)
+        self.assertIsNone(self.live("m007"))
+        self.commit(*config_maps(0))
+        self.assertIsNone(self.live("m003"))
+
     def test_deletes_that_are_held_without_pruning(self) -> None:
         """A pass that prunes nothing releases no delete."""
         self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
@@ -747,6 +781,22 @@ class OrdersTests(HalvesTestCase):
         found = self.cluster.objects.find("v1", "Secret", "gitops-kept-x", "default")
         self.assertIsNone(found)
 
+    def test_the_leadership_ends_before_the_history_is_written(self) -> None:
+        """The history is the next leader's."""
+        self.begin()
+        before = self.orders
+        run = Reconciler.run
+
+        async def late(reconciler: Reconciler, *given: Any) -> Any:
+            found = await run(reconciler, *given)
+            self.agent._api.leadership.leads = False
+            return found
+
+        self.patch(Reconciler, "run", late)
+        self.commit(*config_maps(1, 2, 3, 4))
+        self.assertIsNotNone(self.live("m004"))
+        self.assertEqual(self.orders, before)
+
     def test_the_history_of_what_a_person_let_go(self) -> None:
         """It says what became of the commit, and not what was held at first."""
         self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
@@ -815,6 +865,16 @@ def test_approvals_of_two_users() -> None:
     assert len(approval.by) == MAX_USERS
     assert approval.by[-1].startswith("19, O=x")
     assert len(approval.by[-1]) == MAX_USER
+
+
+def test_the_limit_of_begun_deletes() -> None:
+    """Deletes of another commit do not count; further ones are not recorded."""
+    keys = [ObjectKey("", "ConfigMap", "here", f"m{n:05}") for n in range(MAX_HELD + 5)]
+    begun = BegunDeletes().adding("1", keys[:3]).adding("1", keys[1:5])
+    assert begun.besides("1", keys[:2]) == 3
+    assert begun.besides("2", ()) == 0
+    assert begun.adding("2", keys[:1]).besides("2", ()) == 1
+    assert begun.adding("1", keys).besides("1", ()) == MAX_HELD
 
 
 def test_the_limit_of_held_deletes() -> None:

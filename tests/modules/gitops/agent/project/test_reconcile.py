@@ -43,6 +43,7 @@ from modules.gitops.agent.plan.order import DEPENDS_ON
 from modules.gitops.agent.plan.plan import (
     UNSIGNED,
     UNSIGNED_CLAIMED,
+    OtherSources,
     Plan,
     SourceSettings,
     Verb,
@@ -185,14 +186,14 @@ class ReconcileCase(SynchronousTestCase):
             writer=writer,
             orders=OrderStore(client, inventory_id, given.pop("own", "default")),
         )
-        of_pass = {
-            name: given.pop(name)
-            for name in ("kept", "stays", "given", "claims", "threads")
-            if name in given
-        }
+        of_pass, others = (
+            {name: given.pop(name) for name in names if name in given}
+            for names in (("kept", "threads"), ("stays", "given", "claims"))
+        )
         one_pass = Pass(
             store=store,
             settings=SourceSettings(inventory_id=inventory_id, **settings),
+            others=OtherSources(**others),
             **of_pass,
         )
         settled = given.pop("settled", {})
