@@ -95,7 +95,7 @@ class LastSeen:
     #: the times.
     _since: float = attrs.field(default=math.inf, init=False)
     _asked: dict[str, float] = attrs.field(factory=dict, init=False)
-    #: Agents for which the store has responded.
+    #: Agents whose record the store has returned.
     _answered: set[str] = attrs.field(factory=set, init=False)
     _saving: IDelayedCall | None = attrs.field(default=None, init=False)
     _running: bool = attrs.field(default=False, init=False)

@@ -73,7 +73,7 @@ class LastCheckpoints:
         return [note for log in sorted(logs) for _, note in cls(state, log).read()]
 
     def chains(self) -> set[str]:
-        """Return the processes of which a note exists."""
+        """Return the processes that have a note."""
         start, end = len(self._prefix), -len(_SUFFIX)
         try:
             names = os.listdir(self.folder)

@@ -43,7 +43,7 @@ _OBJECT = re.compile(
 
 @attrs.frozen
 class ObjectPattern:
-    """The objects for which a user searches; an empty part matches everything."""
+    """The objects that a search looks for; an empty part matches everything."""
 
     resource: str = ""
     subresource: str = ""
@@ -83,7 +83,7 @@ class ObjectPattern:
 @attrs.frozen(kw_only=True)
 class AuditQuery:
     """
-    The events for which a user searches; an empty attribute matches everything.
+    The events that a search looks for; an empty attribute matches everything.
 
     :ivar user: a credential such as ``user:alice``, the part after the colon, or the
         operator of `kasctl`.
@@ -264,11 +264,11 @@ def newest(
     """
     Search in a log and in its rotated files; this function blocks.
 
-    :param path: the file to which kas writes.
+    :param path: the file that kas writes.
     :param limit: maximum number of events.
     :param seconds: returns the time of a clock; the search takes at most
         `MAX_SECONDS`.
-    :raises OSError: if the file to which kas writes cannot be read.
+    :raises OSError: if the file that kas writes cannot be read.
     """
     deadline = seconds() + MAX_SECONDS
     kept: deque[Found] = deque()

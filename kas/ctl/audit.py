@@ -61,7 +61,7 @@ def audit() -> None:
 @command(audit, "key")
 def _key(ctl: Ctl) -> None:
     """
-    Print the public key with which anyone can verify the audit log.
+    Print the public key that verifies the audit log.
 
     It is the key of the kas with this state directory, as the text of a C2SP note key.
     """
@@ -333,7 +333,7 @@ def _tail(ctl: Ctl, file: Path, query: AuditQuery, lines: int, once: bool) -> No
     """
     Print the last events of an audit log, and then each new event, until Ctrl-C.
 
-    FILE is the file to which kas writes.  The command continues with the new file after
+    FILE is the file that kas writes.  The command continues with the new file after
     a rotation.
     """
     last: deque[Found] = deque(maxlen=lines)

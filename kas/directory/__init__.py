@@ -3,7 +3,7 @@ Directory of the agents that are connected to other kas.
 
 Each kas knows its own connections (`kas.agents.registry`) for certain.  The directory
 of a kas contains what this kas knows about the connections of other kas, from a cache,
-from received events, and from a store.  The store is Redis, in which every kas records
+from received events, and from a store.  The store is Redis, where every kas records
 its own agents, or consists of the workers of one kas, which notify each other.
 
     records.py          records of a connection and of a kas

@@ -1,4 +1,4 @@
-"""Interface of the store in which all kas record their agents."""
+"""Interface of the store where all kas record their agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys with which an identity provider signs tokens."""
+"""Keys that verify the tokens of an identity provider."""
 
 from __future__ import annotations
 

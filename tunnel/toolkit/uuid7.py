@@ -14,8 +14,7 @@ PER_MILLISECOND: Final = 4096
 
 class Uuid7:
     """
-    Generator of UUIDs (RFC 9562, version 7), of which each is larger than the one
-    before.
+    Generator of UUIDs (RFC 9562, version 7), each larger than the one before.
 
     If the clock is set back, or more than `PER_MILLISECOND` ids are created in a
     millisecond, the time in an id is later than the time of day.

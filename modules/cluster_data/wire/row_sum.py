@@ -1,4 +1,4 @@
-"""Sum of the hashes of rows, with which agentk and kas compare their rows."""
+"""Sum of the hashes of rows: agentk and kas compare their rows by it."""
 
 from __future__ import annotations
 

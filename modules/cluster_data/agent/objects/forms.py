@@ -24,7 +24,7 @@ MAX_TYPES: Final = 20
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-#: The columns of a kind for which the API server has no Table, as kubectl prints it.
+#: The columns of a kind without a Table of the API server, as kubectl prints it.
 _NAME_AND_AGE: Final = msgspec.json.encode(
     [
         {

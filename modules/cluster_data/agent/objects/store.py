@@ -88,7 +88,7 @@ class ObjectStore:
     :ivar size: bytes of the objects and changes.
     :ivar count: number of objects.
     :ivar bookmark: the last position that was reported without a change.
-    :ivar error: the reason for which the kind cannot be read now; None if it can.
+    :ivar error: why the kind cannot be read now; None if it can.
     :ivar ended: whether the cache does not update this store any more.
     :ivar readers: number of requests that read the store now.
     :ivar used_at: time of the end of the last request.

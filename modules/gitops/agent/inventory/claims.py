@@ -387,7 +387,7 @@ class Claims:
         return found
 
     async def _own(self, marked: Collection[str]) -> set[str]:
-        """Return the ids of inventories of this agentk, of which *marked* may be."""
+        """Return the ids in *marked* that are inventories of this agentk."""
         own = {self._inventory_id, *self._siblings}
         for inventory in sorted(set(marked) - own)[:MAX_MARKED]:
             if await self._wrote(inventory):
