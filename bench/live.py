@@ -34,7 +34,7 @@ from tests.integration.cluster import ControlPlane
 from tests.integration.stack import Agentk, Kas
 from tests.modules.cluster_data.pair import ThreadedClock
 from tools.ports import free_port
-from tunnel.api import KubernetesResource, WatchEvent, WatchEventType
+from tunnel.api import AgentScope, KubernetesResource, WatchEvent, WatchEventType
 
 PODS, CLUSTERS, CHANGES = 50_000, 10_000, 100
 
@@ -107,7 +107,7 @@ class _Watch:
         verbs = frozenset(["list", "watch"])
         return KubernetesResource("", "v1", "Pod", "pods", True, verbs)
 
-    async def watch(self, resource: Any, shape: Any) -> Any:
+    async def watch(self, resource: Any, namespace: str, shape: Any) -> Any:
         decode = msgspec.json.Decoder(shape).decode
         yield WatchEvent(WatchEventType.RESET)
         for number in range(self._pods):
@@ -131,6 +131,7 @@ def cache_of(pods: int) -> dict[str, float]:
         lambda: 0.5,
         time.time,
         lambda view: None,
+        AgentScope(),
     )
     # Only pods are watched.
     cache.kinds = {POD: cache.kinds[POD]}

@@ -637,6 +637,37 @@ def test_as_a_service_account(stand: Stand) -> None:
     assert by == {account}, [(one["verb"], one["requestURI"]) for one in written]
 
 
+def test_a_scope(stand: Stand) -> None:
+    """agentk reads and changes nothing outside of the namespace of its scope."""
+    space = stand.namespace
+    stand.options.write_text("modules: {gitops: {}, cluster_data: {}}\n")
+    section = {
+        "gitops": {"manifest_projects": [{"paths": [{"glob": "/apps/**/*.yaml"}]}]},
+        "scope": {"namespaces": [space]},
+    }
+    stand.origin.commit({FILE: yaml.safe_dump(section)})
+    elsewhere = config_map(f"of-{space}", "default")
+    stand.commit(config_map("inside", space), elsewhere)
+    audit = stand.cluster.audit()
+    assert stand.agentk.stop()
+    stand.restart()
+    stand.says("namespace default is outside of the agent's scope")
+    eventually(lambda: stand.config_maps() == {"inside"})
+    assert stand.live(f"/api/v1/namespaces/default/configmaps/of-{space}") is None
+    watched = eventually(
+        lambda: {
+            one["objectRef"]["namespace"]
+            for one in audit.about(f"/namespaces/{space}/")
+            if one["verb"] == "watch" and one["objectRef"]["resource"] == "pods"
+        }
+    )
+    assert watched == {space}
+    for path in ("/api/v1/pods", "/api/v1/nodes", "/api/v1/configmaps"):
+        watches = [one for one in audit.about(path) if one["verb"] == "watch"]
+        # agentk sends no User-Agent; the controllers do.
+        assert all("userAgent" in one for one in watches)
+
+
 def immutable(namespace: str, value: str, port: int = 80) -> list[dict[str, Any]]:
     """A Job, Deployments and a Service with *value* where none of it can be changed."""
 

@@ -16,6 +16,7 @@ complete module.
     events.py         events inside one program
     capabilities.py   objects that modules of one program offer to each other
     configuration.py  agents' configuration in Git
+    agent_scope.py    namespaces that an agent works in
     git.py            Git repositories
     followed_refs.py  refs of repositories that a module follows
     gitlab.py         GitLab: projects of agents, and requests to GitLab
@@ -44,6 +45,7 @@ from tunnel.api.agent_paths import (
     IAgentPathResponse,
     IAgentPaths,
 )
+from tunnel.api.agent_scope import MAX_SCOPE, SCOPE, AgentScope
 from tunnel.api.agents import ConnectedAgent, IAgents, KubernetesVersion
 from tunnel.api.audit import AuditEvent, AuditLevel, AuditStage, IAudit
 from tunnel.api.cable import (
@@ -170,7 +172,9 @@ from tunnel.api.workers import ISharedCount, IWorkers
 __all__ = [
     "CLIENT_ADDRESS",
     "DEFAULT_OPTIONS",
+    "MAX_SCOPE",
     "OPERATOR",
+    "SCOPE",
     "SESSION_COOKIE",
     "AcceptedWebSocket",
     "Access",
@@ -182,6 +186,7 @@ __all__ = [
     "AgentPathRequest",
     "AgentPathsStarted",
     "AgentProject",
+    "AgentScope",
     "AuditEvent",
     "AuditLevel",
     "AuditStage",

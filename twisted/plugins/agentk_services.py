@@ -23,6 +23,13 @@ agent_configuration_agent = AgentModule(
     "agent_configuration",
     "modules.agent_configuration.agent.AgentConfigurationAgent",
     default=True,
+    sections=(
+        GitSection(
+            "scope",
+            "tunnel.api.agent_scope.AgentScope",
+            "the namespaces that agentk's own features work in",
+        ),
+    ),
 )
 
 cluster_data_agent = AgentModule(

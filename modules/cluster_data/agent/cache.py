@@ -6,6 +6,9 @@ A kind is read again after some failures.  Its rows stay until all objects have 
 and only then are the rows of missing objects deleted, so that readers never see a
 cluster that seems to be empty.
 
+If the scope of the agent is some namespaces, the cache watches each kind in each of
+them, and has no kinds without namespaces.
+
 For readers of whole objects, the cache also keeps those, compressed, from the same
 watch (`modules.cluster_data.agent.objects`).
 """
@@ -16,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import attrs
@@ -32,6 +36,7 @@ from modules.cluster_data.agent.table import Table, TableKey
 from modules.cluster_data.agent.views.nodes import node_state
 from modules.cluster_data.wire.view_names import KINDS, SUMMARY
 from tunnel.api import (
+    AgentScope,
     ClusterObject,
     ClusterView,
     IKubernetesClient,
@@ -160,6 +165,7 @@ class ClusterCache:
     :param random: returns a number between 0 and 1, for the jitter of pauses.
     :param now: returns the time in seconds since 1970.
     :param changed: called with the name of a view after its table has changed.
+    :param scope: the part of the cluster to read.
     """
 
     _log = Logger()
@@ -173,8 +179,10 @@ class ClusterCache:
         random: Callable[[], float],
         now: Callable[[], float],
         changed: Callable[[str], None],
+        scope: AgentScope,
     ) -> None:
         self._client = client
+        self._scope = scope
         self._budget = budget
         self._clock = clock
         self._random = random
@@ -249,6 +257,12 @@ class ClusterCache:
             return kind.store
         if not self._is_running:
             raise CallError(Status.UNAVAILABLE, "the cache of this agentk is starting")
+        if not self._scope.is_whole_cluster:
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                "the cache of an agent with a scope has no whole objects; use the "
+                "ordinary endpoint, whose address is the same without '/cache'",
+            )
         now = self._clock.seconds()
         if self._full.get(of, now) > now:
             raise CallError(Status.RESOURCE_EXHAUSTED, self._no_room(resource.name))
@@ -364,49 +378,107 @@ class ClusterCache:
             resource = await self._client.resource(found.api_version, found.kind)
             if not {"list", "watch"} <= resource.verbs:
                 raise CallError(Status.FAILED_PRECONDITION, "its API has no watch")
+            if not (self._scope.is_whole_cluster or resource.namespaced):
+                why = self._scope.why_outside("")
+                raise CallError(Status.FAILED_PRECONDITION, why)
             kind.resource = resource
             self._show(kind, "reading" if kind.state != "synced" else "synced")
-            unseen: set[tuple[str, str]] | None = None
-            if kind.store is None:
-                events = self._client.watch(resource, shape=kind.shape)
-            else:
-                # An object whose fields do not suit the views is an object anyway.
-                events = self._client.watch(
-                    resource, shape=KubernetesShape, printed=True
-                )
-            decode = msgspec.json.Decoder(kind.shape).decode
-            async with aclosing(events):
-                async for event in events:
-                    self._store(kind, event)
-                    if event.type is WatchEventType.RESET:
-                        unseen = set(kind.objects)
-                    elif event.type is WatchEventType.SYNCED:
-                        for key in unseen or ():
-                            self._remove(kind, key)
-                        unseen = None
-                        backoff.reset()
-                        self._show(kind, "synced")
-                        if holds:
-                            holds = False
-                            self._syncs.release()
-                    elif event.object is not None and kind.views:
-                        metadata = event.object.metadata
-                        key = (sys.intern(metadata.namespace), metadata.name)
-                        if unseen is not None:
-                            unseen.discard(key)
-                        if event.type is WatchEventType.DELETED:
-                            self._remove(kind, key)
-                            continue
-                        shaped = event.object
-                        if event.printed is not None:
-                            try:
-                                shaped = decode(event.printed.text)
-                            except (msgspec.DecodeError, RecursionError):
-                                continue
-                        self._update(kind, key, shaped)
+            places = self._scope.namespaces or ("",)
+            unsynced, denied = set(places), dict[str, CallError]()
+
+            def synced(place: str, error: CallError | None = None) -> None:
+                nonlocal holds
+                unsynced.discard(place)
+                denied.pop(place, None)
+                if error is not None:
+                    denied[place] = error
+                if len(denied) == len(places):
+                    raise next(iter(denied.values()))
+                if unsynced:
+                    return
+                backoff.reset()
+                reasons = [f"{name}: {one.message}" for name, one in denied.items()]
+                self._show(kind, "synced", "; ".join(reasons))
+                if holds:
+                    holds = False
+                    self._syncs.release()
+
+            await in_parallel(
+                (partial(self._watch_in, kind, place, synced) for place in places),
+                len(places),
+            )
         finally:
             if holds:
                 self._syncs.release()
+
+    async def _watch_in(
+        self,
+        kind: KindState,
+        place: str,
+        synced: Callable[[str, CallError | None], None],
+    ) -> None:
+        """
+        Watch a kind in one namespace of the scope.
+
+        A missing right in one namespace must not hide the objects of the others.
+
+        :param place: the namespace; empty for the whole cluster.
+        :param synced: called with *place* when all of its objects have arrived, or with
+            the reason why they do not.
+        """
+        backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
+        while True:
+            try:
+                await self._follow(kind, place, synced)
+            except CallError as error:
+                if not place or error.status is not Status.PERMISSION_DENIED:
+                    raise
+                for key in [one for one in kind.objects if one[0] == place]:
+                    self._remove(kind, key)
+                synced(place, error)
+            await deferLater(self._clock, backoff.pause())
+
+    async def _follow(
+        self,
+        kind: KindState,
+        place: str,
+        synced: Callable[[str, CallError | None], None],
+    ) -> None:
+        assert kind.resource is not None
+        unseen: set[tuple[str, str]] | None = None
+        if kind.store is None:
+            events = self._client.watch(kind.resource, place, shape=kind.shape)
+        else:
+            # An object whose fields do not suit the views is an object anyway.
+            events = self._client.watch(
+                kind.resource, place, shape=KubernetesShape, printed=True
+            )
+        decode = msgspec.json.Decoder(kind.shape).decode
+        async with aclosing(events):
+            async for event in events:
+                self._store(kind, event)
+                if event.type is WatchEventType.RESET:
+                    unseen = {one for one in kind.objects if place in ("", one[0])}
+                elif event.type is WatchEventType.SYNCED:
+                    for key in unseen or ():
+                        self._remove(kind, key)
+                    unseen = None
+                    synced(place, None)
+                elif event.object is not None and kind.views:
+                    metadata = event.object.metadata
+                    key = (sys.intern(metadata.namespace), metadata.name)
+                    if unseen is not None:
+                        unseen.discard(key)
+                    if event.type is WatchEventType.DELETED:
+                        self._remove(kind, key)
+                        continue
+                    shaped = event.object
+                    if event.printed is not None:
+                        try:
+                            shaped = decode(event.printed.text)
+                        except (msgspec.DecodeError, RecursionError):
+                            continue
+                    self._update(kind, key, shaped)
 
     def _store(self, kind: KindState, event: WatchEvent) -> None:
         """Give an event to the readers of whole objects."""

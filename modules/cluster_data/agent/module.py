@@ -23,6 +23,8 @@ from modules.cluster_data.agent.view_registry import ViewRegistry
 from modules.cluster_data.wire import cluster_data_pb2, objects_pb2, usage_pb2
 from modules.cluster_data.wire.view_names import KINDS, SUMMARY
 from tunnel.api import (
+    SCOPE,
+    AgentScope,
     ClusterView,
     ClusterViewsStarted,
     IAgentModule,
@@ -82,6 +84,8 @@ class ClusterDataAgent:
         self._running: Deferred[None] | None = None
         self._is_outdated = False
         api.capabilities.provide(IClusterViews, self._views)
+        self._scope = AgentScope()
+        api.sections.follow(SCOPE, AgentScope, self._limit)
         api.leadership.lead(self._lead)
 
     async def start(self) -> None:
@@ -108,8 +112,13 @@ class ClusterDataAgent:
             finally:
                 self._running = None
 
+    def _limit(self, scope: AgentScope) -> None:
+        if scope != self._scope:
+            self._scope = scope
+            self._begin_again()
+
     def _begin_again(self) -> None:
-        """Begin with another cache, because the views have changed."""
+        """Begin with another cache, because the views or the scope have changed."""
         if self._running is not None:
             self._is_outdated = True
             self._running.cancel()
@@ -129,6 +138,7 @@ class ClusterDataAgent:
             self._random,
             time.time,
             changed,
+            self._scope,
         )
         publisher = TablePublisher(
             self._api.calls.client(_SERVICES["ClusterData"]),

@@ -49,6 +49,8 @@ from modules.gitops.wire.settings import (
     is_namespace,
 )
 from tunnel.api import (
+    SCOPE,
+    AgentScope,
     ConfigurationRefused,
     IAgentModule,
     IAgentModuleApi,
@@ -164,6 +166,8 @@ class GitopsAgent:
         #: Id of the project that uses an inventory, by the id of the inventory.
         self._claims: dict[str, str] = {}
         self._leading = False
+        self._scope = AgentScope()
+        api.sections.follow(SCOPE, AgentScope, self._limit)
         api.sections.follow("gitops", GitopsSection, self._configured)
         api.leadership.lead(self._lead)
         receiving = self._receivers.values()
@@ -196,6 +200,14 @@ class GitopsAgent:
         self._refused = event.problems
         for project in tuple(self.projects.values()):
             project.others_changed()
+
+    def _limit(self, scope: AgentScope) -> None:
+        if scope == self._scope:
+            return
+        self._scope = scope
+        self._watches.limit(scope)
+        for project in tuple(self.projects.values()):
+            project.passes.interrupt()
 
     def _configured(self, section: GitopsSection) -> None:
         self._wanted = {one.label: one for one in section.manifest_projects}
@@ -301,6 +313,7 @@ class GitopsAgent:
             now=time.time,
             programs=Programs(self._renderer, self._decryptor),
             preview_programs=Programs(self._preview_renderer, self._preview_decryptor),
+            scope=lambda: self._scope,
             inventories=self._inventories,
             watches=self._watches,
             writes=self._writes,

@@ -17,7 +17,13 @@ from modules.prometheus.agent.service_client import (
 from modules.prometheus.agent.services import ServiceTarget
 from modules.prometheus.wire import prometheus_pb2
 from modules.prometheus.wire.settings import PrometheusSection
-from tunnel.api import IAgentModule, IAgentModuleApi, IAgentModuleFactory
+from tunnel.api import (
+    SCOPE,
+    AgentScope,
+    IAgentModule,
+    IAgentModuleApi,
+    IAgentModuleFactory,
+)
 from tunnel.config import field
 
 __all__ = ["PrometheusAgent", "PrometheusOptions"]
@@ -55,6 +61,7 @@ class PrometheusAgent:
         self._direct = DirectServiceClient(api.kubernetes, api.clock)
         self._questions = Questions(api.kubernetes, api.clock, self._client_of)
         self._counting = False
+        api.sections.follow(SCOPE, AgentScope, self._questions.limit)
         api.sections.follow("prometheus", PrometheusSection, self._questions.apply)
         api.calls.handle(_PROMETHEUS, self._questions)
 

@@ -24,7 +24,7 @@ from modules.prometheus.agent.services import ServiceTarget
 from modules.prometheus.wire import prometheus_pb2 as wire
 from modules.prometheus.wire.endpoints import MAX_ANSWER, endpoint_of
 from modules.prometheus.wire.settings import PrometheusSection, PrometheusService
-from tunnel.api import Access, IKubernetes
+from tunnel.api import Access, AgentScope, IKubernetes
 from tunnel.errors import CallError, Status
 from tunnel.http1 import ResponseHead, UpstreamError
 from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
@@ -94,6 +94,7 @@ class Questions:
         )
         self.metrics = QuestionMetrics(self._turns)
         self._setting: PrometheusService | None = None
+        self._scope = AgentScope()
         self._searched: _Searched | None = None
         self._searching = SingleFlight(self._search)
 
@@ -102,15 +103,19 @@ class Questions:
         self._setting = section.service
         self._searched = None
 
+    def limit(self, scope: AgentScope) -> None:
+        """Search only in a scope from now on."""
+        self._scope, self._searched = scope, None
+
     # The search.
 
     async def _search(self) -> _Searched:
-        setting = self._setting
-        search = PrometheusSearch(self._kubernetes.as_agentk(), self._probe)
+        setting, scope = self._setting, self._scope
+        search = PrometheusSearch(self._kubernetes.as_agentk(), self._probe, scope)
         result = await search.search(setting)
         searched = _Searched(result, self._clock.seconds())
         # Settings that changed during the search need another one.
-        if setting == self._setting:
+        if (setting, scope) == (self._setting, self._scope):
             before, self._searched = self._searched, searched
             self.metrics.found = result.target is not None
             if before is None or before.result.target != result.target:

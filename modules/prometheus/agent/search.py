@@ -25,7 +25,12 @@ from modules.prometheus.agent.services import (
     target_of,
 )
 from modules.prometheus.wire.settings import PrometheusService
-from tunnel.api import IKubernetesClient, KubernetesObject, KubernetesResource
+from tunnel.api import (
+    AgentScope,
+    IKubernetesClient,
+    KubernetesObject,
+    KubernetesResource,
+)
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.texts import clean
 
@@ -147,11 +152,15 @@ class PrometheusSearch:
     Searches with agentk's rights.
 
     :param probe: asks a candidate whether it is Prometheus.
+    :param scope: the part of the cluster to search.
     """
 
-    def __init__(self, client: IKubernetesClient, probe: Probe) -> None:
+    def __init__(
+        self, client: IKubernetesClient, probe: Probe, scope: AgentScope
+    ) -> None:
         self._client = client
         self._probe = probe
+        self._scope = scope
 
     async def search(self, setting: PrometheusService | None) -> SearchResult:
         """
@@ -174,6 +183,8 @@ class PrometheusSearch:
     ) -> SearchResult:
         name = f"{setting.namespace}/{setting.name}"
         try:
+            if outside := self._scope.why_outside(setting.namespace):
+                raise UnusableService(outside)
             service = await self._client.get(SERVICES, setting.name, setting.namespace)
             target = target_of(
                 service, port=setting.port, scheme=setting.scheme, path=setting.path
@@ -299,22 +310,28 @@ class PrometheusSearch:
         most: int,
         what: str,
     ) -> list[KubernetesObject] | None:
-        """Return at most *most* objects; None after a failure, which is noted."""
+        """
+        Return at most *most* objects; None after a failure, which is noted.
+
+        :param namespace: empty for the whole scope.
+        """
         objects: list[KubernetesObject] = []
         try:
-            pages: AsyncIterator[Any] = self._client.list(
-                resource, namespace, label_selector=selector, limit=most
-            )
-            async with aclosing(pages):  # type: ignore[type-var]
-                async for page in pages:
-                    objects += page
-                    break
+            for place in (namespace,) if namespace else self._scope.namespaces or ("",):
+                pages: AsyncIterator[Any] = self._client.list(
+                    resource, place, label_selector=selector, limit=most
+                )
+                async with aclosing(pages):  # type: ignore[type-var]
+                    async for page in pages:
+                        objects += page
+                        break
         except CallError as error:
             if error.status is Status.NOT_FOUND:
                 reason = "the cluster does not have this kind"
             elif error.status is Status.PERMISSION_DENIED:
                 reason = f"agentk may not list {resource.name}"
-                reason += f" in {namespace}" if namespace else " in all namespaces"
+                where = namespace or ", ".join(self._scope.namespaces)
+                reason += f" in {where}" if where else " in all namespaces"
             else:
                 raise
             absent = error.status is Status.NOT_FOUND

@@ -13,8 +13,8 @@ from modules.webhooks.agent.response import WebhookResponse
 from modules.webhooks.agent.secrets import read_key
 from modules.webhooks.wire.settings import SecretKey, ServicePort, WebhookTarget
 from modules.webhooks.wire.webhooks_pb2 import Delivery, ReportAttemptRequest
-from tunnel.api import IAgentModuleApi
-from tunnel.errors import CallError
+from tunnel.api import AgentScope, IAgentModuleApi
+from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamError, UpstreamLimits, UpstreamPool, is_value
 
 __all__ = ["TIMEOUT", "Attempts"]
@@ -40,10 +40,12 @@ class Attempts:
     that the API server knows.
 
     :param now: returns the time in seconds since 1970.
+    :param scope: returns the part of the cluster that the agent works in.
     """
 
     api: IAgentModuleApi
     now: Callable[[], float]
+    scope: Callable[[], AgentScope]
 
     async def deliver(
         self, target: WebhookTarget, delivery: Delivery
@@ -94,6 +96,8 @@ class Attempts:
         :raises ValueError: the secret cannot be used; the text does not repeat it.
         """
         kubernetes, service = self.api.kubernetes, ServicePort.parse(target.service)
+        if outside := self.scope().why_outside(service.namespace):
+            raise CallError(Status.FAILED_PRECONDITION, outside)
         secret = authority = b""
         if target.secret:
             secret = await read_key(kubernetes, SecretKey.parse(target.secret))

@@ -17,7 +17,13 @@ from modules.webhooks.agent.attempt import Attempts
 from modules.webhooks.agent.metrics import AttemptMetrics
 from modules.webhooks.wire import webhooks_pb2 as wire
 from modules.webhooks.wire.settings import WebhooksSection, WebhookTarget
-from tunnel.api import IAgentModule, IAgentModuleApi, IAgentModuleFactory
+from tunnel.api import (
+    SCOPE,
+    AgentScope,
+    IAgentModule,
+    IAgentModuleApi,
+    IAgentModuleFactory,
+)
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.interruptible import Interruptible
@@ -64,7 +70,8 @@ class WebhooksAgent:
         self._random = SystemRandom().random
         self._metrics = AttemptMetrics()
         self._counting = False
-        self._attempts = Attempts(api, lambda: self.now())
+        self._scope = AgentScope()
+        self._attempts = Attempts(api, lambda: self.now(), lambda: self._scope)
         self._slots = DeferredSemaphore(AT_ONCE)
         self._targets: tuple[WebhookTarget, ...] = ()
         #: Whether this agentk has received a configuration with targets.  Before that,
@@ -72,6 +79,7 @@ class WebhooksAgent:
         self._had_targets = False
         self._steps = Interruptible()
         self._problem = ""
+        api.sections.follow(SCOPE, AgentScope, self._limit)
         api.sections.follow("webhooks", WebhooksSection, self._configure)
         api.leadership.lead(self._lead)
 
@@ -85,6 +93,9 @@ class WebhooksAgent:
         if self._counting:
             self._counting = False
             self._api.metrics.unregister(self._metrics)
+
+    def _limit(self, scope: AgentScope) -> None:
+        self._scope = scope
 
     def _configure(self, section: WebhooksSection) -> None:
         if section.targets != self._targets:

@@ -34,6 +34,7 @@ from tunnel.testing import FakeRepository
 PATH = ".gitlab/agents/prod/config.yaml"
 
 EVERYTHING = """\
+scope: {namespaces: [apps]}
 prometheus:
   service: {namespace: monitoring, name: prometheus}
 gitops:

@@ -17,7 +17,13 @@ from modules.cluster_data.agent.views.problems import POD, PROBLEMS
 from modules.cluster_data.agent.views.workloads import WORKLOADS
 from modules.cluster_data.wire.view_names import KINDS, SUMMARY
 from tests.modules.cluster_data.pair import deployment
-from tunnel.api import KubernetesResource, ObjectKind, WatchEvent, WatchEventType
+from tunnel.api import (
+    AgentScope,
+    KubernetesResource,
+    ObjectKind,
+    WatchEvent,
+    WatchEventType,
+)
 from tunnel.errors import CallError, Status
 
 DEPLOYMENT = ObjectKind("apps", "v1", "Deployment")
@@ -41,13 +47,17 @@ class Watches:
             raise self.refusals[kind]
         group = api_version.rpartition("/")[0]
         verbs = frozenset(["list", "watch"])
-        return KubernetesResource(group, "v1", kind, f"{kind.lower()}s", True, verbs)
+        namespaced = kind != "Node"
+        return KubernetesResource(
+            group, "v1", kind, f"{kind.lower()}s", namespaced, verbs
+        )
 
     async def watch(
-        self, resource: KubernetesResource, shape: Any = None
+        self, resource: KubernetesResource, namespace: str = "", shape: Any = None
     ) -> AsyncGenerator[WatchEvent, None]:
-        self.begun.append(resource.kind)
-        queue = self._events[resource.kind] = DeferredQueue()
+        where = f"{resource.kind} in {namespace}" if namespace else resource.kind
+        self.begun.append(where)
+        queue = self._events[where] = DeferredQueue()
         while True:
             event = await queue.get()
             if isinstance(event, Exception):
@@ -56,7 +66,8 @@ class Watches:
 
     def send(self, kind: str, type_: WatchEventType, found: Any = None) -> None:
         if found is not None:
-            found = msgspec.convert(found, Pod if kind == "Pod" else Workload)
+            is_pod = kind.partition(" ")[0] == "Pod"
+            found = msgspec.convert(found, Pod if is_pod else Workload)
         self._events[kind].put(WatchEvent(type_, found))
 
     def fail(self, kind: str, error: Exception) -> None:
@@ -73,7 +84,7 @@ class Watches:
 class Stand:
     """A cache, and its watches."""
 
-    def __init__(self, budget: int = 2**20) -> None:
+    def __init__(self, budget: int = 2**20, namespaces: tuple[str, ...] = ()) -> None:
         self.clock = Clock()
         self.watches = Watches()
         self.changed: list[str] = []
@@ -85,6 +96,7 @@ class Stand:
             lambda: 1.0,
             lambda: 1000.0 + self.clock.seconds(),
             self.changed.append,
+            AgentScope(namespaces=namespaces),
         )
         self.running = Deferred.fromCoroutine(self.cache.run())
         self.running.addErrback(lambda failure: failure.trap(CancelledError))
@@ -95,6 +107,14 @@ class Stand:
             key.name or key.kind: json.loads(row.columns)
             for key, row in self.cache.tables[view].rows.items()
         }
+
+    def finish_scoped(self) -> None:
+        """Let every kind be read in each namespace of the scope."""
+        done: set[str] = set()
+        while rest := [one for one in self.watches.begun if one not in done]:
+            for where in rest:
+                self.watches.set(where)
+                done.add(where)
 
     def finish_others(self) -> None:
         """Let every kind be read that has not been read."""
@@ -284,3 +304,50 @@ def test_an_object_that_fails_does_not_stop_the_others(
     stand.clock.advance(5)
     stand.watches.set("Pod", pod("a"))
     assert stand.rows(SUMMARY)["Pod"]["total"] == 1
+
+
+@pytest.fixture
+def scoped() -> Iterator[Stand]:
+    stand = Stand(namespaces=("a", "b"))
+    yield stand
+    stand.running.cancel()
+
+
+def in_(namespace: str, name: str) -> Any:
+    found = pod(name)
+    found["metadata"]["namespace"] = namespace
+    return found
+
+
+def test_a_scope_of_namespaces(scoped: Stand) -> None:
+    """Each kind has a watch in each namespace; a kind without namespaces has none."""
+    scoped.finish_scoped()
+    assert "Pod" not in scoped.watches.begun
+    assert {"Pod in a", "Pod in b"} <= set(scoped.watches.begun)
+    assert "outside of the agent's scope: a, b" in scoped.rows(KINDS)["Node"]["reason"]
+    scoped.watches.send("Pod in a", WatchEventType.ADDED, in_("a", "one"))
+    scoped.watches.send("Pod in b", WatchEventType.ADDED, in_("b", "two"))
+    assert scoped.rows(SUMMARY)["Pod"]["total"] == 2
+    # The pods of the other namespace stay while one is read again.
+    scoped.watches.set("Pod in a")
+    assert scoped.rows(SUMMARY)["Pod"]["total"] == 1
+    with pytest.raises(CallError, match="an agent with a scope has no whole objects"):
+        scoped.cache.hold(KubernetesResource("", "v1", "Pod", "pods", True))
+
+
+def test_a_namespace_of_the_scope_without_rights(scoped: Stand) -> None:
+    """It hides no object of the others, and is tried again."""
+    scoped.finish_scoped()
+    scoped.watches.send("Pod in a", WatchEventType.ADDED, in_("a", "one"))
+    scoped.watches.send("Pod in b", WatchEventType.ADDED, in_("b", "two"))
+    denied = CallError(Status.PERMISSION_DENIED, "pods is forbidden")
+    scoped.watches.fail("Pod in b", denied)
+    assert scoped.rows(SUMMARY)["Pod"]["total"] == 1
+    assert scoped.rows(KINDS)["Pod"]["reason"] == "b: pods is forbidden"
+    scoped.clock.advance(10)
+    scoped.watches.set("Pod in b", in_("b", "two"))
+    assert scoped.rows(SUMMARY)["Pod"]["total"] == 2
+    assert "reason" not in scoped.rows(KINDS)["Pod"]
+    for place in "ab":
+        scoped.watches.fail(f"Pod in {place}", denied)
+    assert scoped.rows(KINDS)["Pod"]["state"] == "absent"

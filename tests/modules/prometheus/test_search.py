@@ -390,3 +390,22 @@ def test_the_result_counts_for_a_while(stand: MemoryStand) -> None:
     stand.clock.advance(301)
     stand.ask("/labels")
     assert searches() == 3
+
+
+def test_a_scope(stand: MemoryStand) -> None:
+    """Services of other namespaces are neither found nor asked."""
+    stand.add(service("prom", WELL_KNOWN))
+    stand.add(service("other", WELL_KNOWN, namespace="apps"))
+    backend(stand, "monitoring/http:prom:web", "apps/http:other:web")
+    scope = {"scope": json.dumps({"namespaces": ["apps"]})}
+    stand.pair.sections.apply(scope)
+    assert ("well-known", "apps/other", "taken") in stand.steps()
+    assert all(
+        not one.path.startswith("/api/v1/services") for one in (stand.cluster.requests)
+    )
+    setting = {"namespace": "monitoring", "name": "prom"}
+    service_of = {"prometheus": json.dumps({"service": setting})}
+    stand.pair.sections.apply(scope | service_of)
+    (step,) = stand.find().steps
+    assert step.outcome == "failed"
+    assert "namespace monitoring is outside of the agent's scope" in step.reason

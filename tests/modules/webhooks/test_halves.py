@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
@@ -16,7 +17,14 @@ from modules.webhooks.server.deliveries import LOOK_AGAIN, NO_COMMIT, REPORT_SEC
 from modules.webhooks.server.module import STREAMS_OF_ONE, STREAMS_SECONDS
 from modules.webhooks.server.schedule import PAUSES, SLOW_PAUSE
 from modules.webhooks.wire import webhooks_pb2 as wire
-from tests.modules.webhooks.pair import ADDRESS, SECRET, WebhookPair, secret, service
+from tests.modules.webhooks.pair import (
+    ADDRESS,
+    SECRET,
+    TARGET,
+    WebhookPair,
+    secret,
+    service,
+)
 from tunnel.api import Draining, GitPushed
 from tunnel.errors import CallError, Status
 from tunnel.testing import FakeService
@@ -619,3 +627,16 @@ def test_nothing_is_left(world: WebhookPair) -> None:
 def test_addresses() -> None:
     """The Service of the tests is the receiver."""
     assert service()["spec"]["clusterIP"] == ADDRESS
+
+
+def test_a_scope(world: WebhookPair) -> None:
+    """A Service outside of the agent's scope gets no request."""
+    texts = {"webhooks": json.dumps({"targets": [TARGET]})}
+    world.pair.sections.apply(texts | {"scope": '{"namespaces": ["apps"]}'})
+    world.push("2")
+    assert world.receiver.requests == []
+    (state,) = world.listed()
+    assert "namespace flux-system is outside of the agent's scope" in state.last_error
+    world.pair.sections.apply(texts)
+    world.passes(PAUSES[1] + 1)
+    assert len(world.receiver.requests) == 1

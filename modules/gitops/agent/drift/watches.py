@@ -1,5 +1,6 @@
 """
-Watches on the kinds of objects that projects have: one watch for each kind.
+Watches on the kinds of objects that projects have: one watch for each kind, or, if the
+scope of the agent is some namespaces, one for each kind in each of them.
 
 All projects share the watches, which receive only metadata, and so no secrets.
 """
@@ -18,6 +19,7 @@ from twisted.logger import Logger
 
 from modules.gitops.agent.objects.manifests import ObjectKey
 from tunnel.api import (
+    AgentScope,
     IKubernetesClient,
     KubernetesObject,
     KubernetesResource,
@@ -31,6 +33,9 @@ __all__ = ["CATCH_UPS", "JOIN", "Kind", "KindFollower", "KindWatches"]
 
 #: Group and kind.
 Kind = tuple[str, str]
+
+#: Kind, and the namespace of a watch; the namespace is empty for the whole cluster.
+_Place = tuple[Kind, str]
 
 #: Seconds before a kind that cannot be watched is tried again: first and maximum.  Its
 #: definition may be created soon, or a permission granted.
@@ -76,8 +81,24 @@ class KindWatches:
         self._client = client
         self._clock = clock
         self._random = random
-        self._watches: dict[Kind, _Watch] = {}
+        self._scope = AgentScope()
+        self._watches: dict[_Place, _Watch] = {}
         self._catch_ups = DeferredSemaphore(CATCH_UPS)
+
+    def limit(self, scope: AgentScope) -> None:
+        """
+        Watch only in a scope.
+
+        If the scope has changed, the followers are not notified until they follow
+        their kinds again.
+        """
+        if scope == self._scope:
+            return
+        self._scope = scope
+        for watch in tuple(self._watches.values()):
+            for follower in tuple(watch.followers):
+                watch.leave(follower)
+        self._watches.clear()
 
     def follow(self, follower: KindFollower, kinds: Mapping[Kind, str]) -> None:
         """
@@ -86,25 +107,29 @@ class KindWatches:
 
         :param kinds: for each kind, the API version for its requests.
         """
-        for kind, watch in tuple(self._watches.items()):
-            if kind not in kinds:
+        for place, watch in tuple(self._watches.items()):
+            if place[0] not in kinds:
                 watch.leave(follower)
                 if not watch.followers:
-                    del self._watches[kind]
+                    del self._watches[place]
         for kind, api_version in kinds.items():
-            if kind not in self._watches:
-                self._watches[kind] = _Watch(
-                    self._client,
-                    self._clock,
-                    self._random,
-                    self._catch_ups,
-                    kind,
-                    api_version,
+            for namespace in self._scope.namespaces or ("",):
+                watch = self._watches.setdefault(
+                    (kind, namespace),
+                    _Watch(
+                        self._client,
+                        self._clock,
+                        self._random,
+                        self._catch_ups,
+                        kind,
+                        namespace,
+                        api_version,
+                    ),
                 )
-            # Use the new version, because the API server may no longer serve the
-            # earlier one.
-            self._watches[kind].api_version = api_version
-            self._watches[kind].join(follower)
+                # Use the new version, because the API server may no longer serve the
+                # earlier one.
+                watch.api_version = api_version
+                watch.join(follower)
 
     def leave(self, follower: KindFollower) -> None:
         """Stop notifying *follower*."""
@@ -114,7 +139,7 @@ class KindWatches:
         """Return the kinds that a follower needs and that cannot be watched now."""
         return {
             kind
-            for kind, watch in self._watches.items()
+            for (kind, _), watch in self._watches.items()
             if follower in watch.followers
             and (not watch.synced or follower in watch.late)
         }
@@ -126,7 +151,7 @@ class KindWatches:
         """
         return {
             kind: watch.complaint
-            for kind, watch in self._watches.items()
+            for (kind, _), watch in self._watches.items()
             if follower in watch.followers and watch.complaint
         }
 
@@ -134,7 +159,7 @@ class KindWatches:
 @attrs.define(eq=False)
 class _Watch:
     """
-    Watch of one kind.
+    Watch of one kind, in one namespace or in the whole cluster.
 
     :ivar api_version: the version for the next request.
     :ivar followers: the followers, in the order in which they joined.
@@ -153,6 +178,7 @@ class _Watch:
     _random: Callable[[], float]
     _catch_ups: DeferredSemaphore
     _kind: Kind
+    _namespace: str
     api_version: str
     followers: dict[KindFollower, None] = attrs.field(factory=dict)
     late: set[KindFollower] = attrs.field(factory=set)
@@ -249,9 +275,10 @@ class _Watch:
         batch = frozenset(self.late)
         waiting: dict[ObjectKey, list[KindFollower]] = {}
         for one in batch:
-            for key in one.keys_of(self._kind):
+            for key in self._keys_of(one):
                 waiting.setdefault(key, []).append(one)
-        async with aclosing(self._client.list(resource, metadata_only=True)) as pages:
+        listing = self._client.list(resource, self._namespace, metadata_only=True)
+        async with aclosing(listing) as pages:
             async for page in pages:
                 for found in page:
                     key = self._key(found)
@@ -270,7 +297,7 @@ class _Watch:
         """Notify all followers of each object and change."""
         listed: set[tuple[str, str]] | None = None
         before: dict[KindFollower, frozenset[ObjectKey]] = {}
-        events = self._client.watch(resource, metadata_only=True)
+        events = self._client.watch(resource, self._namespace, metadata_only=True)
         async with aclosing(events):
             async for event in events:
                 if event.type is WatchEventType.RESET:
@@ -278,8 +305,7 @@ class _Watch:
                     # This list also serves the followers that joined late.
                     self.late.clear()
                     before = {
-                        one: frozenset(one.keys_of(self._kind))
-                        for one in self.followers
+                        one: frozenset(self._keys_of(one)) for one in self.followers
                     }
                 elif event.type is WatchEventType.SYNCED and listed is not None:
                     self._lost(before, listed)
@@ -320,6 +346,11 @@ class _Watch:
         for follower, keys in before.items():
             gone = [one for one in keys if (one.namespace, one.name) not in listed]
             for_each(gone, follower.deleted, "notifying a project of an object")
+
+    def _keys_of(self, follower: KindFollower) -> Collection[ObjectKey]:
+        """Return the follower's objects that this watch covers."""
+        keys = follower.keys_of(self._kind)
+        return [one for one in keys if self._namespace in ("", one.namespace)]
 
     def _key(self, found: KubernetesObject) -> ObjectKey:
         metadata = found["metadata"]

@@ -37,7 +37,12 @@ from modules.gitops.agent.objects.prune_guards import (
 from modules.gitops.agent.plan.order import Order, order_of
 from modules.gitops.agent.plan.resolve import Resolved
 from modules.gitops.wire.settings import PruneLimits
-from tunnel.api import IKubernetesClient, KubernetesObject, KubernetesResource
+from tunnel.api import (
+    AgentScope,
+    IKubernetesClient,
+    KubernetesObject,
+    KubernetesResource,
+)
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.parallel import in_parallel
 
@@ -196,12 +201,14 @@ class SourceSettings:
         does not delete the objects that it needs; 0 to not wait.
     :ivar only_keeps: whether no object is created or taken; see `FOLDER_GONE`.
     :ivar selection: see `Inventory.selection`.
+    :ivar scope: the part of the cluster that the agent works in.
     :ivar siblings: the other sources of this agent, by the ids of their inventories.
     """
 
     inventory_id: str
     source: str = ""
     selection: str = ""
+    scope: AgentScope = attrs.field(factory=AgentScope)
     siblings: Mapping[str, str] = attrs.field(factory=dict)
     policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = "must_match"
     force: bool = False
@@ -441,6 +448,8 @@ def _wanting(
     async def look() -> Action:
         if (problem := resolved.unknown.get(key)) is not None:
             return Action(Verb.REFUSE, key, problem, manifest)
+        if outside := settings.scope.why_outside(key.namespace):
+            return Action(Verb.REFUSE, key, outside, manifest)
         resource = resolved.resources.get((manifest.api_version, key.kind))
         try:
             if key in listed:
@@ -583,6 +592,8 @@ def _leaving(
             return Action(Verb.BLOCK, key, unseen[kind])
         resource = kinds.get(kind)
         entry = inventory.entries[key]
+        if outside := settings.scope.why_outside(key.namespace):
+            return Action(Verb.BLOCK, key, outside)
         try:
             live = await live_object(client, resource, key)
         except CallError as error:

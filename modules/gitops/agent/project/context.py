@@ -13,7 +13,7 @@ from modules.gitops.agent.drift.watches import KindWatches
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.source.decryption import Decryptor
 from modules.gitops.agent.source.rendering import Renderer
-from tunnel.api import IAgentModuleApi, IServiceClient
+from tunnel.api import AgentScope, IAgentModuleApi, IServiceClient
 
 __all__ = ["Programs", "ProjectContext"]
 
@@ -41,6 +41,7 @@ class ProjectContext:
     :ivar now: returns the time in seconds since 1970.
     :ivar programs: the programs for commits that are applied; *preview_programs* are
         for commits that are only previewed.
+    :ivar scope: returns the part of the cluster that the agent works in.
     :ivar inventories: the Namespace of all inventories; empty for agentk's own.
     :ivar watches: the watches on the kinds of all projects.
     :ivar writes: the recent writes of clients of kas.
@@ -56,6 +57,7 @@ class ProjectContext:
     now: Callable[[], float]
     programs: Programs
     preview_programs: Programs
+    scope: Callable[[], AgentScope]
     inventories: str
     watches: KindWatches
     writes: Writes

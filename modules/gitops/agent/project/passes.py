@@ -183,6 +183,7 @@ class Passes:
                 inventory_id=self._stores.id_of(snapshot),
                 source=snapshot.followed,
                 selection=settings.selection,
+                scope=self._context.scope(),
                 siblings=self._transfers.handover.inventories,
                 default_namespace=settings.default_namespace,
                 policy=settings.inventory_policy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import attrs
@@ -599,6 +600,47 @@ class HalvesTests(HalvesTestCase):
         self.passes(10)
         self.assertIs(project.status.state, State.FAILED)
         self.assertNotEqual(project.passes.worked_at, before)
+
+    def limit(self, *namespaces: str) -> None:
+        """Limit the scope of the agent."""
+        texts = {
+            "gitops": json.dumps({"manifest_projects": [{"id": "apps"}]}),
+            "scope": json.dumps({"namespaces": namespaces}),
+        }
+        self.pair.sections.apply(texts)
+        self.passes(5)
+
+    def test_a_scope(self) -> None:
+        """Objects outside are neither applied nor pruned, nor watched."""
+        inside, outside = (
+            object_("m", metadata={"namespace": one}) for one in ("default", "other")
+        )
+        self.apps.commit({"a.yaml": text(inside, outside)})
+        self.configure({"id": "apps"})
+        find = self.cluster.objects.find
+        self.assertIsNotNone(find("v1", "ConfigMap", "m", "other"))
+        since = len(self.cluster.requests)
+        self.limit("default")
+        watched = {
+            one.path.partition("?")[0]
+            for one in self.cluster.requests[since:]
+            if "watch=" in one.path
+        }
+        self.assertEqual(watched, {"/api/v1/namespaces/default/configmaps"})
+        self.apps.commit({"a.yaml": text(inside)})
+        self.pushed()
+        self.passes(5)
+        self.assertIsNotNone(find("v1", "ConfigMap", "m", "other"))
+        outside_of = "namespace other is outside of the agent's scope: default"
+        self.assertTrue(self.said(outside_of))
+        self.apps.commit({"a.yaml": text(inside, object_("n"), outside)})
+        self.pushed()
+        self.passes(5)
+        self.assertIsNotNone(self.live("n"))
+        (failed,) = self.agent.projects["apps"].passes.report.failed
+        self.assertEqual(failed.reason, outside_of)
+        self.limit()
+        self.assertEqual(self.agent.projects["apps"].passes.report.failed, [])
 
     def test_a_part_that_fails(self) -> None:
         """The projects go on, and the part restarts in a minute."""

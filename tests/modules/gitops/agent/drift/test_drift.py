@@ -584,7 +584,7 @@ class ReportTests(DriftTestCase):
 @pytest.mark.parametrize("kind", ["MODIFIED", "DELETED", "lost"])
 def test_a_project_that_fails_when_told(kind: str) -> None:
     """The other projects of the agent are told of the object all the same."""
-    watch: Any = _Watch(Mock(), Mock(), Mock(), Mock(), ("", "ConfigMap"), "v1")
+    watch: Any = _Watch(Mock(), Mock(), Mock(), Mock(), ("", "ConfigMap"), "", "v1")
     key = ObjectKey("", "ConfigMap", "default", "a")
     bad, good = Mock(), Mock()
     watch.followers.update({bad: None, good: None})
