@@ -13,6 +13,7 @@ from zope.interface import implementer, provider
 
 from modules.agent_configuration import rpc_pb2
 from tunnel.api import (
+    ConfigurationRead,
     ConfigurationRefused,
     Draining,
     IAgentModule,
@@ -72,6 +73,7 @@ class AgentConfigurationAgent:
         #: Commit of the configuration that is in effect.
         self._commit = ""
         self._problems: tuple[str, ...] = ()
+        self._has_read = False
         self._running: Deferred[Any] | None = None
         api.events.subscribe(TunnelConnected, lambda _: self._begin())
         api.events.subscribe(TunnelDisconnected, lambda _: self._end())
@@ -119,6 +121,7 @@ class AgentConfigurationAgent:
                         reason=error.message,
                     )
                     self._complain(())
+                    self._note_read()
                     return
                 self._log.info(
                     "cannot get the configuration in Git from kas ({reason}); the "
@@ -154,6 +157,7 @@ class AgentConfigurationAgent:
             return tuple(f"commit {commit[:12]}: {one}" for one in error.problems)
         self._commit = commit
         self._complain(())
+        self._note_read()
         self._log.info(
             "the configuration of commit {commit} is in effect", commit=commit
         )
@@ -171,6 +175,11 @@ class AgentConfigurationAgent:
                 "kas did not accept the report of a refused configuration: {reason}",
                 reason=error.message,
             )
+
+    def _note_read(self) -> None:
+        if not self._has_read:
+            self._has_read = True
+            self._api.events.publish(ConfigurationRead())
 
     def _complain(self, problems: tuple[str, ...]) -> None:
         if problems == self._problems:

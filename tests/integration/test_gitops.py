@@ -665,7 +665,7 @@ def test_a_scope(stand: Stand) -> None:
     for path in ("/api/v1/pods", "/api/v1/nodes", "/api/v1/configmaps"):
         watches = [one for one in audit.about(path) if one["verb"] == "watch"]
         # agentk sends no User-Agent; the controllers do.
-        assert all("userAgent" in one for one in watches)
+        assert all("userAgent" in one for one in watches), watches
 
 
 def immutable(namespace: str, value: str, port: int = 80) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ __all__ = [
     "AgentConnected",
     "AgentDisconnected",
     "AgentMoved",
+    "ConfigurationRead",
     "ConfigurationRefused",
     "CredentialRevoked",
     "Draining",
@@ -102,6 +103,14 @@ class ConfigurationRefused:
 
     #: Reasons why the configuration is not in effect; empty if it is.
     problems: tuple[str, ...]
+
+
+@attrs.frozen
+class ConfigurationRead:
+    """
+    In agentk: the configuration in Git is in effect for the first time since the start,
+    or Git contains none.
+    """
 
 
 class IEvents(Interface):

@@ -27,6 +27,7 @@ from tunnel.api import (
     AgentScope,
     ClusterView,
     ClusterViewsStarted,
+    ConfigurationRead,
     IAgentModule,
     IAgentModuleApi,
     IAgentModuleFactory,
@@ -34,12 +35,17 @@ from tunnel.api import (
 )
 from tunnel.config import Size, field
 from tunnel.toolkit.parallel import in_parallel
+from tunnel.toolkit.until import until
 
 __all__ = ["ClusterDataAgent", "ClusterDataOptions"]
 
 _SERVICES = cluster_data_pb2.DESCRIPTOR.services_by_name
 _USAGE = usage_pb2.DESCRIPTOR.services_by_name["ClusterUsage"]
 _OBJECTS = objects_pb2.DESCRIPTOR.services_by_name["ClusterObjects"]
+
+#: Maximum number of seconds that a new leader waits for the scope in Git before it
+#: reads the whole cluster.
+SCOPE_SECONDS = 10.0
 
 #: Minimum number of seconds between two messages about the views that the cache
 #: computes itself.
@@ -85,6 +91,8 @@ class ClusterDataAgent:
         self._is_outdated = False
         api.capabilities.provide(IClusterViews, self._views)
         self._scope = AgentScope()
+        self._knows_scope = False
+        api.events.subscribe(ConfigurationRead, self._configured)
         api.sections.follow(SCOPE, AgentScope, self._limit)
         api.leadership.lead(self._lead)
 
@@ -101,6 +109,7 @@ class ClusterDataAgent:
             self._api.metrics.unregister(self._metrics)
 
     async def _lead(self) -> None:
+        await until(lambda: self._knows_scope, self._api.clock, SCOPE_SECONDS)
         while True:
             self._is_outdated = False
             self._running = Deferred.fromCoroutine(self._run(self._views.views))
@@ -111,6 +120,9 @@ class ClusterDataAgent:
                     raise
             finally:
                 self._running = None
+
+    def _configured(self, event: ConfigurationRead) -> None:
+        self._knows_scope = True
 
     def _limit(self, scope: AgentScope) -> None:
         if scope != self._scope:

@@ -238,7 +238,7 @@ def test_message() -> None:
     message = document.message
     fields = {field.name for field, _ in message.ListFields()}
     assert fields == {*SECTIONS, "more"}
-    assert set(message.more) == {"prometheus", "webhooks"}
+    assert set(message.more) == {"prometheus", "scope", "webhooks"}
     assert "user_access" not in message.DESCRIPTOR.fields_by_name
     numbers = {field.name: field.number for field in message.DESCRIPTOR.fields}
     assert numbers == {

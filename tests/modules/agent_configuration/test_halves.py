@@ -24,6 +24,7 @@ from modules.agent_configuration.server import AgentConfigurationServer
 from tunnel.api import (
     AgentMoved,
     AgentProject,
+    ConfigurationRead,
     ConfigurationRefused,
     Draining,
     GitAddress,
@@ -388,6 +389,18 @@ class HalvesTests(SynchronousTestCase):
         self.agent._begin()
         self.pass_time(120)
         self.assertEqual(told[-1].problems, ())
+
+    def test_the_first_configuration_is_announced(self) -> None:
+        """Once, when it is in effect."""
+        read: list[ConfigurationRead] = []
+        self.pair.agent.bus.subscribe("test", ConfigurationRead, read.append)
+        self.repository.commit({FILE: "observability: {loging: {}}\n"})
+        self.begin()
+        self.assertEqual(read, [])
+        for text in (DEBUG, FLUX):
+            self.repository.commit({FILE: text})
+            self.pushed()
+            self.assertEqual(len(read), 1)
 
     def test_all_or_nothing(self) -> None:
         """What one module of agentk refuses no module gets."""

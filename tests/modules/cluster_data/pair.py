@@ -16,6 +16,7 @@ from modules.cluster_data.agent.module import ClusterDataAgent
 from modules.cluster_data.server.fleet import FLEET
 from modules.cluster_data.server.module import ClusterDataServer
 from modules.cluster_data.wire import fleet_pb2
+from tunnel.api import ConfigurationRead
 from tunnel.testing import FakeCluster, ModulePair
 
 
@@ -136,6 +137,7 @@ class LivePair:
         self.server = self.pair.server_half(ClusterDataServer)
         self.agent = self.pair.agent_half(ClusterDataAgent, **options)
         self.pair.start()
+        self.agent._api.events.publish(ConfigurationRead())
         self._leading: Deferred[Any] | None = None
         self.others: list[LivePair] = []
         self.add(

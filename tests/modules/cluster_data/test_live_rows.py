@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from modules.cluster_data.agent.module import SCOPE_SECONDS
 from modules.cluster_data.agent.publisher import BEAT, SUM_EVERY
 from tests.modules.cluster_data.pair import LivePair, deployment, node
+from tunnel.api import ConfigurationRead
 
 
 @pytest.fixture
@@ -18,6 +20,11 @@ def live(tmp_path: Path) -> Iterator[LivePair]:
     pair = LivePair(tmp_path)
     yield pair
     pair.close()
+
+
+def watched(live: LivePair) -> list[str]:
+    """Return the paths of the watches."""
+    return [one.path for one in live.cluster.requests if "watch=" in one.path]
 
 
 def test_workloads_and_problems(live: LivePair) -> None:
@@ -34,6 +41,32 @@ def test_workloads_and_problems(live: LivePair) -> None:
         "total": 2,
         "states": {"current": 1, "in progress": 1},
     }
+
+
+def test_a_scope(live: LivePair) -> None:
+    """Live data waits for the scope, and begins again when it changes."""
+    live.add(deployment("web"), node("a"))
+    live.agent._knows_scope = False
+    live.lead()
+    assert not watched(live)
+    live.pair.sections.apply({"scope": json.dumps({"namespaces": ["other"]})})
+    live.agent._api.events.publish(ConfigurationRead())
+    live.advance(2)
+    assert not live.rows("workloads")
+    assert all("/other/" in one for one in watched(live))
+    live.pair.sections.apply({"scope": json.dumps({"namespaces": ["shop"]})})
+    live.advance(4)
+    assert set(live.rows("workloads")) == {"web"}
+    assert not live.rows("nodes")
+
+
+def test_no_configuration(live: LivePair) -> None:
+    """A kas without configuration from Git delays live data, and does not stop it."""
+    live.add(deployment("web"))
+    live.agent._knows_scope = False
+    live.lead()
+    live.advance(SCOPE_SECONDS + 2)
+    assert set(live.rows("workloads")) == {"web"}
 
 
 def test_nodes(live: LivePair) -> None:
