@@ -7,6 +7,7 @@
     secret_files.py  files with tokens, including kubeconfigs
     agents.py       the list of agents, for several commands
     identities.py   commands ``agent ...`` and ``user ...``
+    environments.py  commands ``environment ...``
     kubeconfig.py   command ``kubeconfig``
     kubeconfig_file.py  an existing kubeconfig, and merging into it
     manifest.py     command ``agent manifest``

@@ -19,6 +19,7 @@ _FILES = {
     "config": "checks",
     "doctor": "doctor",
     "drain": "fleet",
+    "environment": "environments",
     "events": "live",
     "get": "live",
     "gitops": "gitops",

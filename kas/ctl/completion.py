@@ -1,4 +1,4 @@
-"""Completion of the names of agents and users, which the shell requests at each Tab."""
+"""Completion of names, which the shell requests at each Tab."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kas.identity.store import IdentityStore
 from kas.state.directory import StateDirectory, locate
 from tunnel.errors import TunnelError
 
-__all__ = ["complete_agents", "complete_users"]
+__all__ = ["complete_agents", "complete_environments", "complete_users"]
 
 
 def _identities(context: click.Context) -> Identities:
@@ -46,4 +46,15 @@ def complete_users(
         user.name
         for user in _identities(context).users
         if user.revoked_at is None and user.name.startswith(incomplete)
+    ]
+
+
+def complete_environments(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Return the environments."""
+    return [
+        one.name
+        for one in _identities(context).environments
+        if one.name.startswith(incomplete)
     ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,15 +27,20 @@ from kas.ctl.common import (
     shown_time,
     token_file,
 )
-from kas.ctl.completion import complete_agents, complete_users
+from kas.ctl.completion import (
+    complete_agents,
+    complete_environments,
+    complete_users,
+)
 from kas.ctl.lazy import LazyGroup
 from kas.ctl.secret_files import secret_file
 from kas.identity.file import ALL_AGENTS, MAX_PROJECT_ID, SYSTEM, Agent, User
-from kas.identity.store import Show
+from kas.identity.store import Show, find_environment
 from kas.state.pki import DevelopmentPki
 from kas.state.running import AGENTS
 from tunnel.api import Impersonation
 from tunnel.errors import ConfigurationError
+from tunnel.kubernetes import label_requirements
 
 __all__ = ["Rights", "access_options", "declare", "make_rights"]
 
@@ -71,6 +76,7 @@ def _agent_content(found: Agent) -> dict[str, Any]:
         "id": found.id,
         "name": found.name,
         "project_id": found.project_id or None,
+        "labels": dict(found.labels),
         "created_at": _time(found.created_at),
         "revoked_at": _time(found.revoked_at),
         "tokens": [
@@ -89,6 +95,7 @@ def _user_content(found: User) -> dict[str, Any]:
     return {
         "name": found.name,
         "agents": list(found.agents),
+        "environments": list(found.environments),
         "as_agent": who is None,
         "read_only": found.read_only,
         "secrets": found.secrets,
@@ -200,9 +207,28 @@ def add_agent(
 
 
 @command(agent, "list")
-def list_agents(ctl: Ctl) -> None:
+@click.option(
+    "-l",
+    "--selector",
+    default="",
+    help="Only agents with these labels, such as 'env=prod,region!=eu'.",
+)
+@click.option("--environment", default="", help="Only agents of this environment.")
+def list_agents(ctl: Ctl, selector: str, environment: str) -> None:
     """Show every agent, and its connections to any kas."""
-    listed = ctl.store().load().agents
+    identities = ctl.store().load()
+    listed = identities.agents
+    selectors = [selector] if selector else []
+    if environment:
+        selectors.append(find_environment(identities, environment).selector)
+    try:
+        required = [one for text in selectors for one in label_requirements(text)]
+    except ValueError as error:
+        raise ConfigurationError([str(error)]) from None
+    listed = tuple(
+        one for one in listed if all(each.matches(one.labels) for each in required)
+    )
+    labels = ("LABELS",) if any(one.labels for one in listed) else ()
     now = ctl.now()
     known = agents.look(ctl, ctl.all_running())
     found = {} if known is None else known.agents
@@ -211,8 +237,13 @@ def list_agents(ctl: Ctl) -> None:
         cells = agents.row(found.get(one.id))
         return ("revoked", *cells[1:]) if one.revoked_at else cells
 
-    ours = {one.id for one in listed}
-    others = [one for agent_id, one in found.items() if agent_id not in ours]
+    ours = {one.id for one in identities.agents}
+    others = [
+        one
+        for agent_id, one in found.items()
+        # Agents of GitLab have no labels here.
+        if agent_id not in ours and not selectors
+    ]
     ctl.table(
         [
             *(
@@ -224,7 +255,7 @@ def list_agents(ctl: Ctl) -> None:
                 for one in others
             ),
         ],
-        ("ID", "NAME", *agents.HEAD, "TOKENS", "PROJECT", "CREATED"),
+        ("ID", "NAME", *agents.HEAD, "TOKENS", "PROJECT", "CREATED", *labels),
         [
             *(
                 (
@@ -234,6 +265,7 @@ def list_agents(ctl: Ctl) -> None:
                     sum(token.valid_at(now) for token in one.tokens),
                     one.project_id or "none",
                     shown_time(one.created_at),
+                    *(_labels(one) for _ in labels),
                 )
                 for one in listed
             ),
@@ -246,6 +278,7 @@ def list_agents(ctl: Ctl) -> None:
                     "GitLab's",
                     "GitLab's",
                     "",
+                    *("" for _ in labels),
                 )
                 for one in others
             ),
@@ -264,6 +297,39 @@ def _connected(found: dict[str, Any] | None) -> dict[str, Any]:
     """
     keys = ("connected", "last_seen", "connections")
     return {key: None if found is None else found[key] for key in keys}
+
+
+def _labels(found: Agent) -> str:
+    return ",".join(f"{key}={value}" for key, value in found.labels.items())
+
+
+@command(agent, "label")
+@click.argument("name", shell_complete=complete_agents)
+@click.argument("changes", nargs=-1, required=True, metavar="KEY=VALUE|KEY-...")
+def label_agent(ctl: Ctl, name: str, changes: tuple[str, ...]) -> None:
+    """
+    Set labels of an agent; KEY- removes one.
+
+    Environments select agents by their labels, so a label may change which agents users
+    can reach.  An agent cannot set its own labels.
+    """
+    labels: dict[str, str] = {}
+    removed: list[str] = []
+    for change in changes:
+        key, separator, value = change.partition("=")
+        if separator:
+            labels[key] = value
+        elif change.endswith("-"):
+            removed.append(change[:-1])
+        else:
+            raise ConfigurationError(
+                [f"{change!r} is neither KEY=VALUE, which sets a label, nor KEY-"]
+            )
+    found = ctl.store().label_agent(name, labels, removed)
+    shown = _labels(found) or "none"
+    ctl.result(
+        {"agent": _agent_content(found)}, f"labels of agent {found.name}: {shown}"
+    )
 
 
 @command(agent, "rotate")
@@ -308,10 +374,23 @@ agents_option = click.option(
     "--agent",
     "agents",
     multiple=True,
-    required=True,
     help=f"Name or id of an agent, repeatable; '{ALL_AGENTS}' is every one.",
     shell_complete=complete_agents,
 )
+
+environments_option = click.option(
+    "--environment",
+    "environments",
+    multiple=True,
+    help="Name of an environment, repeatable: all agents with its labels, now and "
+    "later.",
+    shell_complete=complete_environments,
+)
+
+
+def _require_reach(agents: Sequence[str], environments: Sequence[str]) -> None:
+    if not (agents or environments):
+        raise click.UsageError("Missing option '--agent' or '--environment'.")
 
 
 def access_options(function: Any) -> Any:
@@ -410,12 +489,14 @@ def make_rights(
 @command(user, "add")
 @click.argument("name")
 @agents_option
+@environments_option
 @access_options
 @token_file
 def add_user(
     ctl: Ctl,
     name: str,
     agents: tuple[str, ...],
+    environments: tuple[str, ...],
     username: str | None,
     groups: tuple[str, ...],
     as_agent: bool,
@@ -426,6 +507,7 @@ def add_user(
     token_file: Path | None,
 ) -> None:
     """Allow a user to reach agents, and print the token."""
+    _require_reach(agents, environments)
     rights = make_rights(username, groups, as_agent, read_only, secrets, force)
     rights.require(name)
     with _hand_over(ctl, "user", _user_content, token_file) as show:
@@ -436,6 +518,7 @@ def add_user(
             expires,
             read_only=rights.read_only,
             secrets=rights.secrets,
+            environments=environments,
             show=show,
         )
     ctl.note(
@@ -462,7 +545,7 @@ def list_users(ctl: Ctl) -> None:
             (
                 found.name,
                 state(found),
-                ", ".join(found.agents) or "none",
+                ", ".join(_reached(found)) or "none",
                 _acts_as(found),
                 "never" if (end := found.token.expires_at) is None else shown_time(end),
             )
@@ -491,24 +574,37 @@ def revoke_user(ctl: Ctl, name: str) -> None:
 @command(user, "grant")
 @click.argument("name", shell_complete=complete_users)
 @agents_option
-def grant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
+@environments_option
+def grant_user(
+    ctl: Ctl, name: str, agents: tuple[str, ...], environments: tuple[str, ...]
+) -> None:
     """Let a user reach more agents; open connections stay open."""
-    _show_reach(ctl, ctl.store().grant_user(name, agents))
+    _require_reach(agents, environments)
+    _show_reach(ctl, ctl.store().grant_user(name, agents, environments))
 
 
 @command(user, "ungrant")
 @click.argument("name", shell_complete=complete_users)
 @agents_option
-def ungrant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
+@environments_option
+def ungrant_user(
+    ctl: Ctl, name: str, agents: tuple[str, ...], environments: tuple[str, ...]
+) -> None:
     """
     Take agents from a user; kas closes the user's connections to them within two
     seconds.
     """
-    _show_reach(ctl, ctl.store().ungrant_user(name, agents))
+    _require_reach(agents, environments)
+    _show_reach(ctl, ctl.store().ungrant_user(name, agents, environments))
+
+
+def _reached(found: User) -> list[str]:
+    within = [f"environment {one}" for one in found.environments]
+    return [*found.agents, *within]
 
 
 def _show_reach(ctl: Ctl, found: User) -> None:
-    reach = ", ".join(found.agents) or "none"
+    reach = ", ".join(_reached(found)) or "none"
     if ALL_AGENTS in found.agents:
         reach = "every agent"
     ctl.result({"user": _user_content(found)}, f"user {found.name} may reach: {reach}")

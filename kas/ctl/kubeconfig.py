@@ -132,7 +132,7 @@ def kubeconfig(
     name = user or "" if who is None else who.name
     chosen = _connected_first(ctl, named or _reachable(identities, who))
     if who is not None:
-        _check_access(who, chosen)
+        _check_access(identities, who, chosen)
 
     def content(token: str) -> dict[str, Any]:
         return _content(chosen, name, functools.partial(_named, token), url, authority)
@@ -466,11 +466,11 @@ def _default_user(agents: Sequence[Agent]) -> str:
 
 def _reachable(identities: Identities, user: User | None) -> list[Agent]:
     """Return all agents that a user may reach."""
-    names = (ALL_AGENTS,) if user is None else user.agents
+    names = None if user is None else identities.reach(user)
     found = [
         agent
         for agent in identities.agents
-        if agent.revoked_at is None and (ALL_AGENTS in names or agent.name in names)
+        if agent.revoked_at is None and (names is None or agent.name in names)
     ]
     if not found:
         raise IdentityError("no agent exists yet; add one with 'kasctl agent add'")
@@ -559,13 +559,14 @@ def _check_revoked(user: User) -> None:
         raise IdentityError(f"the user {user.name!r} was revoked")
 
 
-def _check_access(user: User, agents: Sequence[Agent]) -> None:
+def _check_access(identities: Identities, user: User, agents: Sequence[Agent]) -> None:
     _check_revoked(user)
+    names = identities.reach(user)
     for agent in agents:
-        if ALL_AGENTS not in user.agents and agent.name not in user.agents:
+        if names is not None and agent.name not in names:
             raise IdentityError(
                 f"the user {user.name!r} may not reach the agent {agent.name!r}; it "
-                f"may reach: {', '.join(user.agents) or 'none'}"
+                f"may reach: {', '.join(sorted(names)) or 'none'}"
             )
 
 

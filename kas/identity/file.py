@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
 
+from kas.identity.environments import (
+    MAX_ENVIRONMENTS,
+    Environment,
+    check_labels,
+    check_selector,
+)
 from tunnel.api import Impersonation
 from tunnel.errors import ConfigurationError
 
@@ -83,6 +89,8 @@ class Agent:
     revoked_at: datetime | None = None
     #: Id of the agent's project; 0 without a project.
     project_id: int = 0
+    #: Labels, which only kasctl sets.
+    labels: Mapping[str, str] = attrs.field(factory=dict, hash=False)
 
 
 @attrs.frozen
@@ -101,6 +109,8 @@ class User:
     read_only: bool = False
     #: Whether a read-only user may read Secrets.
     secrets: bool = False
+    #: Names of environments whose agents the user may access as well.
+    environments: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -112,6 +122,30 @@ class Identities:
     #: Id of the next agent.  Ids are never reused, so that an old credential cannot
     #: belong to a new agent.
     next_agent_id: int = 1
+    environments: tuple[Environment, ...] = ()
+
+    def members(self, environments: Collection[str]) -> dict[str, frozenset[str]]:
+        """
+        Return the names of the agents in each of these environments, including revoked
+        agents.
+        """
+        labelled = [agent for agent in self.agents if agent.labels]
+        return {
+            one.name: frozenset(
+                agent.name for agent in labelled if one.matches(agent.labels)
+            )
+            for one in self.environments
+            if one.name in environments
+        }
+
+    def reach(self, user: User) -> frozenset[str] | None:
+        """
+        Return the names of the agents that a user may access; None for all agents.
+        """
+        if ALL_AGENTS in user.agents:
+            return None
+        found = self.members(user.environments)
+        return frozenset(user.agents).union(*found.values())
 
 
 #: Pattern for the text around the lines of agents and users; each agent and user has
@@ -121,6 +155,9 @@ _HEAD = re.compile(
     rb' "next_agent_id": (0|[1-9][0-9]{0,18}),\n "agents": \[\n'
 )
 _BETWEEN = b'\n ],\n "users": [\n'
+#: Text before the environments.  A file without environments does not contain it,
+#: because an older kas refuses unknown members.
+_ENVIRONMENTS = b'\n ],\n "environments": [\n'
 _TAIL = b"\n ]\n}\n"
 
 
@@ -165,8 +202,14 @@ class IdentityReader:
             f'{{\n "version": {VERSION},\n "next_agent_id": {identities.next_agent_id},'
             '\n "agents": [\n'
         )
-        parts = head.encode(), agent_lines, _BETWEEN, user_lines, _TAIL
-        return b"".join(parts)
+        parts = [head.encode(), agent_lines, _BETWEEN, user_lines]
+        if identities.environments:
+            lines = [
+                _line({"name": one.name, "selector": one.selector})
+                for one in identities.environments
+            ]
+            parts += [_ENVIRONMENTS, b",\n".join(lines)]
+        return b"".join([*parts, _TAIL])
 
     def parse(self, data: bytes, file: str) -> Identities:
         """See `parse`."""
@@ -193,12 +236,19 @@ class IdentityReader:
             text = data[head.end() : between]
             agents = _entries(text, self._agents, _agent_of_line)
             text = data[between + len(_BETWEEN) : -len(_TAIL)]
+            text, _, last = text.partition(_ENVIRONMENTS)
             users = _entries(text, self._users, _user_of_line)
+            environments = _entries(last, {}, _environment_of_line)
         except (ValueError, RecursionError):
             # Let the general parser report the error with its position in the file.
             return None
         self._agents, self._users = agents, users
-        return Identities(tuple(agents.values()), tuple(users.values()), int(head[2]))
+        return Identities(
+            tuple(agents.values()),
+            tuple(users.values()),
+            int(head[2]),
+            tuple(environments.values()),
+        )
 
 
 def _entries(
@@ -262,6 +312,10 @@ def _user_of_line(line: bytes) -> User:
     return _of_line(line.decode(), _parse_user)
 
 
+def _environment_of_line(line: bytes) -> Environment:
+    return _of_line(line.decode(), _parse_environment)
+
+
 def _of_line(text: str, item: Callable[[_Object], T]) -> T:
     raw = _Object(json.loads(text), "")
     found = item(raw)
@@ -284,6 +338,8 @@ def _dump_agent(agent: Agent) -> dict[str, Any]:
     # Omit unnecessary members, because an older kas refuses unknown members.
     if agent.project_id:
         content["project_id"] = agent.project_id
+    if agent.labels:
+        content["labels"] = dict(agent.labels)
     return content
 
 
@@ -295,7 +351,7 @@ def _dump_user(user: User) -> dict[str, Any]:
         access["read_only"] = True
     if user.secrets:
         access["secrets"] = True
-    return {
+    content = {
         "name": user.name,
         "agents": list(user.agents),
         "access": access,
@@ -303,6 +359,9 @@ def _dump_user(user: User) -> dict[str, Any]:
         "revoked_at": _dump_time(user.revoked_at),
         "token": _dump_token(user.token),
     }
+    if user.environments:
+        content["environments"] = list(user.environments)
+    return content
 
 
 def _dump_token(token: Token) -> dict[str, Any]:
@@ -334,6 +393,9 @@ def _of_json(data: bytes) -> Identities:
         next_agent_id=top.take("next_agent_id", int),
         agents=top.many("agents", _parse_agent),
         users=top.many("users", _parse_user),
+        environments=top.many("environments", _parse_environment)
+        if top.has("environments")
+        else (),
     )
     top.done()
     return identities
@@ -360,6 +422,9 @@ def _check(identities: Identities) -> None:
     _once("agent id", [agent.id for agent in agents])
     _once("agent name", [agent.name for agent in agents])
     _once("user name", [user.name for user in users])
+    _once("environment", [one.name for one in identities.environments])
+    if len(identities.environments) > MAX_ENVIRONMENTS:
+        raise ValueError(f"there are at most {MAX_ENVIRONMENTS} environments")
     tokens = [token.id for agent in agents for token in agent.tokens]
     _once("token id", tokens + [user.token.id for user in users])
 
@@ -446,7 +511,22 @@ def _parse_agent(raw: _Object) -> Agent:
         revoked_at=raw.time_or_none("revoked_at"),
         tokens=raw.many("tokens", _parse_token),
         project_id=_parse_project(raw) if raw.has("project_id") else 0,
+        labels=_parse_labels(raw) if raw.has("labels") else {},
     )
+
+
+def _parse_labels(raw: _Object) -> dict[str, str]:
+    labels = raw.take("labels", dict)
+    if not all(isinstance(value, str) for value in labels.values()):
+        raise ValueError("a label is not a text")
+    check_labels(labels)
+    return labels
+
+
+def _parse_environment(raw: _Object) -> Environment:
+    found = Environment(raw.take("name", str), raw.take("selector", str))
+    check_selector(found.selector)
+    return found
 
 
 def _parse_project(raw: _Object) -> int:
@@ -467,6 +547,7 @@ def _parse_user(raw: _Object) -> User:
         created_at=raw.time("created_at"),
         revoked_at=raw.time_or_none("revoked_at"),
         token=raw.one("token", _parse_token),
+        environments=raw.texts("environments") if raw.has("environments") else (),
     )
 
 

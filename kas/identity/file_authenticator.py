@@ -170,13 +170,21 @@ class _Index:
                     ),
                     _timestamp(token.expires_at),
                 )
+        # These include revoked agents: the end of an agent must not end what a user
+        # does with others.
+        members = identities.members(
+            {name for user in identities.users for name in user.environments}
+        )
         for user in identities.users:
             if user.revoked_at is None:
                 key = bytes.fromhex(user.token.sha256)
+                reached = frozenset(user.agents).union(
+                    *(members.get(name, frozenset()) for name in user.environments)
+                )
                 user_tokens[key] = _UserToken(
                     key,
                     user,
-                    None if ALL_AGENTS in user.agents else frozenset(user.agents),
+                    None if ALL_AGENTS in user.agents else reached,
                     _timestamp(user.token.expires_at),
                 )
         expiring: list[_AgentToken | _UserToken] = [

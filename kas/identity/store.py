@@ -12,7 +12,7 @@ import hashlib
 import re
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,6 +20,12 @@ from typing import TypeVar
 
 import attrs
 
+from kas.identity.environments import (
+    MAX_ENVIRONMENTS,
+    Environment,
+    check_labels,
+    check_selector,
+)
 from kas.identity.file import (
     ALL_AGENTS,
     BACKUP_NAME,
@@ -48,6 +54,7 @@ __all__ = [
     "Show",
     "bare_token",
     "digest",
+    "find_environment",
     "split_token",
 ]
 
@@ -245,6 +252,75 @@ class IdentityStore:
                 edit.shows.append(partial(show, agent, text))
         return agent, text
 
+    def label_agent(
+        self, name: str, labels: Mapping[str, str], removed: Collection[str] = ()
+    ) -> Agent:
+        """
+        Set labels of an agent, which may change the agents that users reach.
+
+        :param removed: the names of labels to remove.
+        """
+        details = {key: f"={value}" for key, value in labels.items()}
+        details |= dict.fromkeys(removed, "removed")
+        with self._editing(Change("agent.label", name, details)) as edit:
+            agent = find_agent(edit.identities, name)
+            kept = {k: v for k, v in agent.labels.items() if k not in removed}
+            found = kept | dict(labels)
+            try:
+                check_labels(found)
+            except ValueError as error:
+                raise IdentityError(str(error)) from None
+            agent = attrs.evolve(agent, labels=dict(sorted(found.items())))
+            edit.replace_agent(agent)
+        return agent
+
+    def set_environment(self, name: str, selector: str) -> Environment:
+        """Create an environment, or change the selector of an existing one."""
+        rule = (
+            "at most 63 characters of a-z, 0-9 and '-', neither beginning nor ending "
+            "with '-'"
+        )
+        _check(_AGENT_NAME, "the name of an environment", name, rule)
+        try:
+            check_selector(selector)
+        except ValueError as error:
+            raise IdentityError(str(error)) from None
+        change = Change("environment.set", name, {"selector": selector})
+        with self._editing(change) as edit:
+            environment = Environment(name, selector)
+            others = [one for one in edit.identities.environments if one.name != name]
+            if len(others) >= MAX_ENVIRONMENTS:
+                raise IdentityError(
+                    f"kas has at most {MAX_ENVIRONMENTS} environments; remove one"
+                )
+            found = sorted((*others, environment), key=lambda one: one.name)
+            edit.identities = attrs.evolve(edit.identities, environments=tuple(found))
+        return environment
+
+    def remove_environment(self, name: str) -> Environment:
+        """Remove an environment, and the access that users have through it."""
+        with self._editing(Change("environment.remove", name)) as edit:
+            identities = edit.identities
+            environment = find_environment(identities, name)
+            edit.identities = attrs.evolve(
+                identities,
+                environments=tuple(
+                    one for one in identities.environments if one != environment
+                ),
+                users=tuple(
+                    attrs.evolve(
+                        user,
+                        environments=tuple(
+                            one for one in user.environments if one != name
+                        ),
+                    )
+                    if name in user.environments
+                    else user
+                    for user in identities.users
+                ),
+            )
+        return environment
+
     def revoke_agent(self, name: str) -> Agent:
         """
         Revoke every token of an agent, which stays in the list until it is removed.
@@ -284,6 +360,7 @@ class IdentityStore:
         *,
         read_only: bool = False,
         secrets: bool = False,
+        environments: Sequence[str] = (),
         show: Show[User] | None = None,
     ) -> tuple[User, str]:
         """
@@ -295,6 +372,7 @@ class IdentityStore:
         :param impersonation: the Kubernetes user to impersonate; None to act as
             agentk's own account.
         :param secrets: whether a read-only user may read Secrets.
+        :param environments: environments whose agents the user may access as well.
         """
         rule = "at most 128 letters, digits and '-._@', a letter or digit at both ends"
         _check(_USER_NAME, "the name of a user", name, rule)
@@ -305,6 +383,7 @@ class IdentityStore:
                     raise IdentityError(f"{text}: {SUBJECT_RULE}")
         details = {
             "agents": ", ".join(agents),
+            "environments": ", ".join(environments),
             "as": "agentk" if impersonation is None else impersonation.username,
             "groups": "" if impersonation is None else ", ".join(impersonation.groups),
             "rights": "read-only" if read_only else "",
@@ -319,8 +398,11 @@ class IdentityStore:
                     f"use 'kasctl user revoke {name}'"
                 )
             names = _names(identities, agents)
-            if not names:
-                raise IdentityError("a user needs at least one agent to reach")
+            within = _environments(identities, environments)
+            if not (names or within):
+                raise IdentityError(
+                    "a user needs at least one agent or environment to reach"
+                )
             token, text = self._mint(USER_PREFIX, lifetime)
             user = User(
                 name,
@@ -330,6 +412,7 @@ class IdentityStore:
                 impersonation,
                 read_only=read_only,
                 secrets=secrets,
+                environments=within,
             )
             others = (u for u in identities.users if u.name != name)
             edit.identities = attrs.evolve(identities, users=(*others, user))
@@ -337,13 +420,16 @@ class IdentityStore:
                 edit.shows.append(partial(show, user, text))
         return user, text
 
-    def grant_user(self, name: str, agents: Sequence[str]) -> User:
+    def grant_user(
+        self, name: str, agents: Sequence[str], environments: Sequence[str] = ()
+    ) -> User:
         """
         Give a user access to more agents.
 
         :param agents: names or ids of the agents, or `ALL_AGENTS`.
+        :param environments: environments whose agents the user may access.
         """
-        details = {"agents": ", ".join(agents)}
+        details = _reach(agents, environments)
         with self._editing(Change("user.grant", name, details)) as edit:
             user = find_user(edit.identities, name)
             if user.revoked_at is not None:
@@ -353,13 +439,21 @@ class IdentityStore:
                 names = (ALL_AGENTS,)
             else:
                 names = tuple(dict.fromkeys((*user.agents, *names)))
-            user = attrs.evolve(user, agents=names)
+            within = (*user.environments, *_environments(edit.identities, environments))
+            user = attrs.evolve(
+                user, agents=names, environments=tuple(dict.fromkeys(within))
+            )
             edit.replace_user(user)
         return user
 
-    def ungrant_user(self, name: str, agents: Sequence[str]) -> User:
-        """Remove a user's access to agents; the user may be left without any agent."""
-        details = {"agents": ", ".join(agents)}
+    def ungrant_user(
+        self, name: str, agents: Sequence[str], environments: Sequence[str] = ()
+    ) -> User:
+        """
+        Remove a user's access to agents or environments; the user may be left without
+        any agent.
+        """
+        details = _reach(agents, environments)
         with self._editing(Change("user.ungrant", name, details)) as edit:
             user = find_user(edit.identities, name)
             names = _names(edit.identities, agents)
@@ -379,7 +473,13 @@ class IdentityStore:
                 for agent in user.agents
                 if agent not in names and ALL_AGENTS not in names
             )
-            user = attrs.evolve(user, agents=kept)
+            for one in _environments(edit.identities, environments):
+                if one not in user.environments:
+                    raise IdentityError(
+                        f"the user {name!r} has no access to the environment {one!r}"
+                    )
+            within = tuple(one for one in user.environments if one not in environments)
+            user = attrs.evolve(user, agents=kept, environments=within)
             edit.replace_user(user)
         return user
 
@@ -513,6 +613,19 @@ def _names(identities: Identities, agents: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _environments(identities: Identities, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of environments without duplicates."""
+    return tuple(
+        dict.fromkeys(find_environment(identities, name).name for name in names)
+    )
+
+
+def _reach(agents: Sequence[str], environments: Sequence[str]) -> dict[str, str]:
+    """Return the details of a change of the agents that a user may access."""
+    found = {"agents": ", ".join(agents), "environments": ", ".join(environments)}
+    return {name: text for name, text in found.items() if text}
+
+
 def _urlsafe(data: bytes) -> str:
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
@@ -529,6 +642,20 @@ def find_agent(identities: Identities, name: str) -> Agent:
             return agent
     hint = nearest(name, [agent.name for agent in identities.agents])
     raise IdentityError(f"no agent has the name {name!r}; {hint}")
+
+
+def find_environment(identities: Identities, name: str) -> Environment:
+    """
+    Return the environment with this name.
+
+    :raises IdentityError: if the environment does not exist; the text suggests a
+        similar name.
+    """
+    for one in identities.environments:
+        if one.name == name:
+            return one
+    hint = nearest(name, [one.name for one in identities.environments])
+    raise IdentityError(f"no environment has the name {name!r}; {hint}")
 
 
 def find_user(identities: Identities, name: str) -> User:

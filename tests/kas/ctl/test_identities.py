@@ -56,6 +56,54 @@ class TestAgents:
             arguments = ("agent", "add", "other", "--project-id", wrong)
             assert "--project-id" in kasctl.fails(*arguments, code=2)
 
+    def test_labels_and_environments(self, kasctl: Kasctl) -> None:
+        for name in ("one", "two", "three"):
+            kasctl.ok("agent", "add", name)
+        assert "LABELS" not in kasctl.ok("agent", "list")
+        said = kasctl.ok("agent", "label", "one", "env=prod", "region=eu")
+        assert said == "labels of agent one: env=prod,region=eu\n"
+        kasctl.ok("agent", "label", "two", "env=prod", "old=1")
+        data = kasctl.data("agent", "label", "two", "old-")
+        assert data["agent"]["labels"] == {"env": "prod"}
+        said = kasctl.fails("agent", "label", "two", "old")
+        assert "'old' is neither KEY=VALUE" in said
+
+        said = kasctl.ok("environment", "set", "production", "env=prod")
+        assert said == "agents of environment production: one, two\n"
+        assert kasctl.ok("environment", "set", "none", "env=no").endswith(": none\n")
+        kasctl.ok(
+            *("user", "add", "alice", "--environment", "production", "--read-only")
+        )
+        said = kasctl.ok("user", "grant", "alice", "--agent", "three")
+        assert said == "user alice may reach: three, environment production\n"
+        assert "three, environment production" in kasctl.ok("user", "list")
+        (_, listed) = kasctl.data("environment", "list")
+        assert listed == {
+            "name": "production",
+            "selector": "env=prod",
+            "agents": ["one", "two"],
+            "users": ["alice"],
+        }
+        assert "production  env=prod  one, two  alice" in kasctl.ok(
+            "environment", "list"
+        )
+
+        def names(*options: str) -> list[str]:
+            return [one["name"] for one in kasctl.data("agent", "list", *options)]
+
+        assert names("-l", "env=prod,region!=eu") == ["two"]
+        assert names("--environment", "production") == ["one", "two"]
+        assert names("--environment", "production", "-l", "region") == ["one"]
+        assert "LABELS" in kasctl.ok("agent", "list", "-l", "env")
+        assert "is invalid at" in kasctl.fails("agent", "list", "-l", "a=(")
+        said = kasctl.fails("agent", "list", "--environment", "prod")
+        assert said == (
+            "no environment has the name 'prod'; known are: none, production\n"
+        )
+
+        kasctl.ok("environment", "remove", "production")
+        assert kasctl.store().load().users[0].environments == ()
+
     def test_token_file(self, kasctl: Kasctl) -> None:
         file = kasctl.path / "token"
         out = kasctl.data("agent", "add", "prod", "--token-file", str(file))

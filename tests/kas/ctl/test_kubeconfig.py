@@ -160,6 +160,11 @@ class TestKubeconfig:
         )
         assert "may not reach the agent 'test'; it may reach: prod" in said
         assert kasctl.store().load() == before
+        # An environment counts as well.
+        kasctl.ok("agent", "label", "test", "env=test")
+        kasctl.ok("environment", "set", "test", "env=test")
+        kasctl.ok("user", "grant", "alice", "--environment", "test")
+        kasctl.ok("kubeconfig", "--agent", "test", "--user", "alice", "--rotate")
 
     def test_from_a_token_file(self, kasctl: Kasctl) -> None:
         file = str(kasctl.path / "token")

@@ -25,8 +25,8 @@ from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.program.runtime import Runtime
 
 
-class FileAuthenticatorTests(IdentityCase):
-    """What a running kas makes of it."""
+class AuthenticatorCase(IdentityCase):
+    """An authenticator that follows the file."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -54,6 +54,10 @@ class FileAuthenticatorTests(IdentityCase):
         error = self.assertRaises(CallError, call, *arguments)
         self.assertEqual(error.status, status)
         return str(error)
+
+
+class FileAuthenticatorTests(AuthenticatorCase):
+    """What a running kas makes of it."""
 
     def assertAgentRefused(self, token: str) -> str:
         return self.assertStatus(
@@ -550,3 +554,57 @@ class IndexTests(SynchronousTestCase):
         identity.start()
         self.addCleanup(identity.stop)
         self.assertEqual(len(identity._index.user_tokens), 1000)
+
+
+class EnvironmentTests(AuthenticatorCase):
+    """Access by the labels of agents."""
+
+    def reaches(self, token: str, agent: str) -> bool:
+        try:
+            return bool(self.identity.authorize_user(agent, token))
+        except CallError as error:
+            assert error.status is Status.PERMISSION_DENIED
+            return False
+
+    def test_labels_decide(self) -> None:
+        """Also those of agents that are added later; and their end ends access."""
+        (_, (two, _), _) = self.store.add_agents(["one", "two", "three"])
+        self.store.label_agent("one", {"env": "prod"})
+        self.store.set_environment("production", "env=prod")
+        _, token = self.store.add_user("alice", [], ALICE, environments=["production"])
+        self.started()
+        self.assertTrue(self.reaches(token, "one"))
+        self.assertFalse(self.reaches(token, "two"))
+        self.store.label_agent("two", {"env": "prod", "region": "eu"})
+        self.pass_time()
+        self.assertTrue(self.reaches(token, "two"))
+        self.assertEqual(self.ended, [])
+        # What alice does with the others goes on.
+        self.store.revoke_agent("two")
+        self.pass_time()
+        self.assertEqual(self.ended, [f"agent:2:{two.tokens[0].id}"])
+        self.assertFalse(self.reaches(token, "two"))
+        self.ended.clear()
+        self.store.label_agent("one", {}, ["env"])
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"])
+        self.assertFalse(self.reaches(token, "one"))
+
+    def test_a_selector_that_changes(self) -> None:
+        self.store.add_agent("one")
+        self.store.label_agent("one", {"env": "test"})
+        self.store.set_environment("some", "env in (prod, test)")
+        _, token = self.store.add_user("alice", [], ALICE, environments=["some"])
+        self.started()
+        self.assertTrue(self.reaches(token, "one"))
+        self.store.set_environment("some", "env=prod")
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"])
+        self.assertFalse(self.reaches(token, "one"))
+        self.store.set_environment("some", "env")
+        self.pass_time()
+        self.assertTrue(self.reaches(token, "one"))
+        self.store.remove_environment("some")
+        self.pass_time()
+        self.assertFalse(self.reaches(token, "one"))
+        self.assertEqual(self.store.load().users[0].environments, ())

@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from kas.identity import store as identity_store
-from kas.identity.file import BACKUP_NAME, FILE_NAME, Agent, User
+from kas.identity.environments import MAX_ENVIRONMENTS, MAX_LABELS
+from kas.identity.file import BACKUP_NAME, FILE_NAME, Agent, User, dump, parse
 from kas.identity.store import (
     MAX_TOKEN,
     IdentityError,
@@ -97,6 +98,79 @@ class StoreTests(IdentityCase):
         self.store.add_agent("prod")
         (user,) = self.store.load().users
         self.assertEqual(user.agents, ("test",))
+
+    def test_labels(self) -> None:
+        self.store.add_agent("prod")
+        self.store.label_agent("prod", {"env": "prod", "example.org/tier": ""})
+        found = self.store.label_agent("prod", {"a": "1"}, ["env", "none"])
+        self.assertEqual(dict(found.labels), {"a": "1", "example.org/tier": ""})
+        self.assertEqual(self.store.load().agents[0].labels, found.labels)
+        for key, value, says in (
+            ("", "x", "cannot be the name of a label"),
+            ("a b", "x", "cannot be the name of a label"),
+            ("-a", "x", "cannot be the name of a label"),
+            ("a" * 64, "x", "cannot be the name of a label"),
+            ("a/b/c", "x", "cannot be the name of a label"),
+            ("a", "x y", "cannot be the value of a label"),
+            ("a", "x" * 64, "cannot be the value of a label"),
+            ("a", "ä", "cannot be the value of a label"),
+        ):
+            self.assertRefused(says, self.store.label_agent, "prod", {key: value})
+        many = {f"k{number}": "" for number in range(MAX_LABELS + 1)}
+        self.assertRefused("at most 32 labels", self.store.label_agent, "prod", many)
+
+    def test_environments(self) -> None:
+        """In the file, and none of it in a file without environments."""
+        self.store.add_agent("prod")
+        self.assertNotIn("environments", self.content())
+        self.store.set_environment("b", "env=prod")
+        self.store.set_environment("a", "env in (test, dev),!old")
+        self.store.set_environment("b", "env==prod")
+        identities = self.store.load()
+        self.assertEqual(
+            [(one.name, one.selector) for one in identities.environments],
+            [("a", "env in (test, dev),!old"), ("b", "env==prod")],
+        )
+        self.assertEqual(parse(dump(identities), "f"), identities)
+        plain = json.dumps(json.loads(dump(identities))).encode()
+        self.assertEqual(parse(plain, "f"), identities)
+        for selector, says in (
+            ("", "also matches agents without labels"),
+            ("env!=prod", "also matches agents without labels"),
+            ("!env,a notin (b)", "also matches agents without labels"),
+            ("env=(", "is invalid"),
+            ("a=b," * 300, "more than 1000 characters"),
+        ):
+            self.assertRefused(says, self.store.set_environment, "c", selector)
+        self.assertRefused(
+            "cannot be the name of an environment",
+            *(self.store.set_environment, "C", "a=b"),
+        )
+        self.assertRefused("'a'", self.store.remove_environment, "aa")
+        for number in range(MAX_ENVIRONMENTS - 2):
+            self.store.set_environment(f"n{number}", "a=b")
+        self.assertRefused(
+            "at most 200 environments", self.store.set_environment, "more", "a=b"
+        )
+
+    def test_environments_of_users(self) -> None:
+        self.store.add_agent("prod")
+        self.store.set_environment("a", "env=a")
+        self.store.set_environment("b", "env=b")
+        self.store.add_user("alice", ["prod"], ALICE)
+        user = self.store.grant_user("alice", [], ["a", "b", "a"])
+        self.assertEqual((user.agents, user.environments), (("prod",), ("a", "b")))
+        self.assertEqual(self.store.load().users[0], user)
+        user = self.store.ungrant_user("alice", ["prod"], ["a"])
+        self.assertEqual((user.agents, user.environments), ((), ("b",)))
+        self.assertRefused(
+            "has no access to the environment 'a'",
+            *(self.store.ungrant_user, "alice", [], ["a"]),
+        )
+        self.assertRefused("'c'", self.store.grant_user, "alice", [], ["c"])
+        self.assertRefused(
+            "at least one agent or environment", self.store.add_user, "bob", [], ALICE
+        )
 
     def test_removing_a_user(self) -> None:
         self.store.add_agent("prod")
