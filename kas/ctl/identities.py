@@ -6,6 +6,7 @@ them.
 from __future__ import annotations
 
 import functools
+import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -196,7 +197,7 @@ def add_agent(
     ctl: Ctl, name: str, project_id: int | None, token_file: Path | None
 ) -> None:
     """Allow a cluster to connect, and print its token."""
-    if token_file is not None and token_file.exists():
+    if token_file is not None and os.path.lexists(token_file):
         # Another agent may read the file, and would then connect with the new token.
         raise ConfigurationError(
             [f"{token_file} already exists; pass another file, or remove it"]

@@ -5,12 +5,13 @@ read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tunnel.errors import ConfigurationError
-from tunnel.toolkit.files import Replacement
+from tunnel.toolkit.files import Replacement, owner_of
 
 __all__ = ["secret_file"]
 
@@ -23,7 +24,11 @@ def secret_file(path: Path) -> Iterator[Callable[[str], None]]:
 
     Yields a function that writes a text to a temporary file on disk; *path* is created
     or replaced when the block ends without an error.
+
+    :raises ConfigurationError: if the file cannot be written, or belongs to another
+        user, who could read the token.
     """
+    _check_owner(path)
     with ExitStack() as stack:
         try:
             target = stack.enter_context(Replacement(path))
@@ -41,3 +46,18 @@ def secret_file(path: Path) -> Iterator[Callable[[str], None]]:
 
         yield write
         target.commit()
+
+
+def _check_owner(path: Path) -> None:
+    """Refuse a file or a link of another user."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return
+    if found.st_uid != os.geteuid():
+        raise ConfigurationError(
+            [
+                f"{path} belongs to {owner_of(found)}, who could read the token; run "
+                "this as that user, or pass another file; no token was made"
+            ]
+        )

@@ -42,7 +42,6 @@ from kas.state.directory import MAX_FILE, StateDirectory
 from tunnel.api import Impersonation
 from tunnel.config import nearest
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.toolkit.files import Replacement
 from tunnel.toolkit.texts import SUBJECT_RULE, is_subject
 
 __all__ = [
@@ -565,8 +564,8 @@ class IdentityStore:
         with ExitStack() as stack:
             replacements = []
             for name, content in contents.items():
-                replacement = Replacement(self.state.file(name))
-                replacements.append(stack.enter_context(replacement))
+                replacement = stack.enter_context(self.state.replacement(name))
+                replacements.append(replacement)
                 replacement.write(content)
             for show in edit.shows:
                 show()

@@ -17,11 +17,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import attrs
 
 from tunnel.errors import ConfigurationError
-from tunnel.toolkit.files import in_words, owner_of, replace_file
+from tunnel.toolkit.files import (
+    Owner,
+    Replacement,
+    in_words,
+    other_owner,
+    owner_of,
+    replace_file,
+)
 
 __all__ = ["StateDirectory", "locate", "process_name"]
 
@@ -80,6 +88,8 @@ class StateDirectory:
     """State directory whose owner and permissions were checked; see `open`."""
 
     path: Path
+    #: The user of kas, who gets the files that root writes.
+    owner: Owner | None = None
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> StateDirectory:
@@ -136,7 +146,7 @@ class StateDirectory:
                     f"{path}"
                 ]
             )
-        return cls(path)
+        return cls(path, (found.st_uid, found.st_gid))
 
     def file(self, name: str) -> Path:
         """Return the path of the file *name*, whether or not it exists."""
@@ -160,7 +170,7 @@ class StateDirectory:
         :raises ConfigurationError: if the file is too large, or a broken link.
         """
         try:
-            with self.file(name).open("rb") as source:
+            with self._open(name) as source:
                 data = source.read(MAX_FILE + 1)
         except FileNotFoundError:
             if self.file(name).is_symlink():
@@ -187,7 +197,39 @@ class StateDirectory:
         :param durable: whether to wait until the file is on disk, which must not be
             done in a reactor.
         """
-        replace_file(self.file(name), data, mode, durable=durable)
+        replace_file(self.file(name), data, mode, durable=durable, owner=self.owner)
+
+    def replacement(self, name: str) -> Replacement:
+        """Return the replacement of a file, which has not begun."""
+        return Replacement(self.file(name), owner=self.owner)
+
+    def open_lock(self, name: str) -> int:
+        """
+        Return a descriptor of a file for `fcntl.flock`; create the file if necessary.
+
+        :raises OSError: if the file cannot be opened, or is a link.
+        """
+        flags, file = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, self.file(name)
+        try:
+            descriptor = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return os.open(file, flags)
+        if (owner := other_owner(self.owner)) is not None:
+            os.fchown(descriptor, *owner)
+        return descriptor
+
+    def _open(self, name: str) -> BinaryIO:
+        """
+        Open a file for reading.
+
+        :raises OSError: if it cannot be opened, or is a link that root must not follow.
+        """
+        more = 0 if other_owner(self.owner) is None else os.O_NOFOLLOW
+        return open(
+            self.file(name),
+            "rb",
+            opener=lambda path, flags: os.open(path, flags | more),
+        )
 
     @contextmanager
     def lock(
@@ -203,11 +245,8 @@ class StateDirectory:
 
         :raises ConfigurationError: if the lock is not free in time.
         """
-        descriptor = os.open(
-            self.file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        descriptor = self.open_lock(_LOCK)
         try:
-            self._give_away(descriptor)
             deadline = seconds() + timeout
             while True:
                 try:
@@ -225,9 +264,3 @@ class StateDirectory:
             yield
         finally:
             os.close(descriptor)
-
-    def _give_away(self, descriptor: int) -> None:
-        """Change the owner of a file that root wrote with kasctl to the user of kas."""
-        if os.geteuid() == 0:
-            owner = self.path.stat()
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)

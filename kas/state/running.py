@@ -145,9 +145,8 @@ def hold(state: StateDirectory) -> int | None:
     :returns: a descriptor to close; None if the directory is not writable.
     :raises ConfigurationError: if another kas holds the lock.
     """
-    file = state.file(_HELD)
     try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = state.open_lock(_HELD)
     except OSError:
         return None
     try:

@@ -376,7 +376,7 @@ def lock_file(state: StateDirectory) -> int:
     :returns: a descriptor, which holds the lock until it is closed.
     :raises ConfigurationError: if another kas uses the file.
     """
-    lock = os.open(state.file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = state.open_lock(_LOCK)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

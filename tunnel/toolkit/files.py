@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import itertools
 import os
 import pwd
@@ -22,10 +23,12 @@ __all__ = [
     "HOW_TO_MAKE_ONE",
     "MAX_SECRET_FILE",
     "FileVersion",
+    "Owner",
     "Replacement",
     "WatchedFile",
     "file_version",
     "in_words",
+    "other_owner",
     "owner_of",
     "read_base64_secret",
     "read_secret_file",
@@ -157,11 +160,49 @@ def _named(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _target(path: Path) -> Path:
+#: User id and group id of the owner of files.
+Owner = tuple[int, int]
+
+#: Why root does not use a file.
+_A_LINK = "it is a symbolic link, which root does not follow; run this as its owner"
+
+#: Maximum number of links to a file, as in Linux.
+_MAX_LINKS = 40
+
+
+def other_owner(owner: Owner | None) -> Owner | None:
+    """
+    Return *owner* if this process is root and works on files of that user; otherwise
+    None.
+
+    That user may replace any of the files by a link to a file of root.  So root follows
+    no link, and gives only files away that it has just created.
+    """
+    return owner if os.geteuid() == 0 and owner is not None and owner[0] else None
+
+
+def _target(path: Path, owner: Owner | None) -> Path:
     """
     Return the target of a symbolic link: the link stays, and its target is replaced.
+
+    A link of another user is replaced itself: in a folder such as ``/tmp``, any user
+    can create one.
+
+    :raises OSError: if *owner* is another user, and has a link here.
     """
-    return Path(os.path.realpath(path))
+    if other_owner(owner) is not None:
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, _A_LINK, str(path))
+        return path
+    for _ in range(_MAX_LINKS):
+        try:
+            found = path.lstat()
+        except OSError:
+            break
+        if not stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid():
+            break
+        path = path.parent / os.readlink(path)
+    return path
 
 
 @attrs.define(eq=False)
@@ -171,6 +212,7 @@ class Replacement:
 
     A context manager that removes the temporary file if it was not committed.
 
+    :ivar owner: the user who gets the file if root writes it; None for root itself.
     :raises OSError: on entry, the folder cannot be written to; on `write`, the disk is
         full.
     """
@@ -179,11 +221,12 @@ class Replacement:
     mode: int = 0o600
     #: Whether the process waits until each step is on disk.
     durable: bool = True
+    owner: Owner | None = None
     _temporary: str = attrs.field(init=False, default="")
     _descriptor: int = attrs.field(init=False, default=-1)
 
     def __enter__(self) -> Replacement:
-        self.path = _target(self.path)
+        self.path = _target(self.path, self.owner)
         folder = self.path.parent
         with _named(folder):
             self._descriptor, self._temporary = tempfile.mkstemp(
@@ -196,7 +239,8 @@ class Replacement:
         with _named(self.path), os.fdopen(self._descriptor, "wb") as target:
             self._descriptor = -1
             os.fchmod(target.fileno(), self.mode)
-            self._give_away(target.fileno())
+            if (owner := other_owner(self.owner)) is not None:
+                os.fchown(target.fileno(), *owner)
             target.write(data)
             target.flush()
             if self.durable:
@@ -226,25 +270,22 @@ class Replacement:
         if self._temporary:
             os.unlink(self._temporary)
 
-    def _give_away(self, descriptor: int) -> None:
-        """
-        Give a file that root wrote to the owner of the old file or of the folder, so
-        that the owner can read it.
-        """
-        if os.geteuid() == 0:
-            owner = (self.path if self.path.exists() else self.path.parent).stat()
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
-
 
 def replace_file(
-    path: Path, data: bytes, mode: int = 0o600, *, durable: bool = True
+    path: Path,
+    data: bytes,
+    mode: int = 0o600,
+    *,
+    durable: bool = True,
+    owner: Owner | None = None,
 ) -> None:
     """
     Replace a file atomically; after a failure, the file has its old content.
 
     :param durable: whether to wait until the new content is on disk.
+    :param owner: see `Replacement`.
     """
-    with Replacement(path, mode, durable) as replacement:
+    with Replacement(path, mode, durable, owner) as replacement:
         replacement.write(data)
         replacement.commit()
 

@@ -115,6 +115,35 @@ class TestAgents:
         assert file.read_text() != first
         assert sorted(os.listdir(kasctl.path)) == ["state", "token"]
 
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs files of another user")
+    @pytest.mark.parametrize("is_link", [False, True], ids=["file", "link"])
+    def test_a_token_file_of_another_user(self, kasctl: Kasctl, is_link: bool) -> None:
+        kasctl.ok("agent", "add", "prod")
+        file, other = kasctl.path / "planted", kasctl.path / "other"
+        if is_link:
+            file.symlink_to(other)
+        else:
+            file.touch()
+        os.chown(file, 1234, 1234, follow_symlinks=False)
+        user = ("user", "add", "alice", "--agent", "prod", "--as-agent")
+        said = kasctl.fails(*user, "--token-file", str(file))
+        assert "belongs to the user 1234, who could read the token" in said
+        assert not kasctl.store().load().users
+        assert not other.exists()
+        agent = kasctl.fails("agent", "add", "new", "--token-file", str(file))
+        assert "already exists" in agent
+        kubeconfig = ("kubeconfig", "--agent", "prod", "--user", "bob", "--as-agent")
+        server = ("--server", "https://127.0.0.1:8154", "--system-cas")
+        for option in ((), ("--merge",)):
+            said = kasctl.fails(
+                *kubeconfig, *server, "--output-file", str(file), *option
+            )
+            if option or is_link:
+                assert "belongs to the user 1234" in said
+            else:
+                assert "already exists" in said
+        assert not kasctl.store().load().users
+
     def test_what_is_said(self, kasctl: Kasctl) -> None:
         said = kasctl.run("agent", "add", "prod").stderr
         assert "agent prod has the id 1; its token:\n" in said

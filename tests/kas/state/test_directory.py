@@ -139,3 +139,41 @@ def test_what_root_writes_belongs_to_kas(tmp_path: Path) -> None:
     for name in ("x", "lock"):
         found = directory.file(name).stat()
         assert (found.st_uid, found.st_gid) == (1234, 1234)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root works for other users")
+@pytest.mark.parametrize("name", ["x", "lock"])
+def test_links_that_root_does_not_follow(tmp_path: Path, name: str) -> None:
+    """The user of kas may have planted them: a file of root stays as it is."""
+    victim = tmp_path / "of-root"
+    victim.write_bytes(b"root's")
+    victim.chmod(0o600)
+    path = tmp_path / "state"
+    path.mkdir(mode=0o700)
+    os.chown(path, 1234, 1234)
+    directory = StateDirectory.open(path)
+    directory.file(name).symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic link"):
+        with directory.lock():
+            directory.write(name, b"data")
+    with pytest.raises(OSError, match="symbolic link"):
+        directory.read(name)
+    found = victim.stat()
+    assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (0, 0o600)
+    assert victim.read_bytes() == b"root's"
+    assert directory.file(name).is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root works for other users")
+def test_a_lock_that_is_a_file_of_root(tmp_path: Path) -> None:
+    """A second name of a file does not give it away either."""
+    victim = tmp_path / "of-root"
+    victim.write_bytes(b"")
+    path = tmp_path / "state"
+    path.mkdir(mode=0o700)
+    os.chown(path, 1234, 1234)
+    directory = StateDirectory.open(path)
+    os.link(victim, directory.file("lock"))
+    with directory.lock():
+        pass
+    assert victim.stat().st_uid == 0

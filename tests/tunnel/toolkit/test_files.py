@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from tunnel.toolkit.files import (
     file_version,
     in_words,
     read_secret_file,
+    replace_file,
     reread_files,
     warn_if_public,
 )
@@ -190,3 +192,42 @@ def test_size_of_a_secret(tmp_path: Path, limit: int) -> None:
 def test_secret_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"cannot be read \(No such file"):
         read_secret_file(tmp_path / "none")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs files of another user")
+def test_a_link_of_another_user_is_replaced(tmp_path: Path) -> None:
+    """In a folder for all, the file that it names gets nothing."""
+    folder, home = tmp_path / "tmp", tmp_path / "home"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    home.mkdir()
+    link = folder / "token"
+    link.symlink_to(home / "token")
+    os.chown(link, 1234, 1234, follow_symlinks=False)
+    replace_file(link, b"secret")
+    assert os.listdir(home) == []
+    assert not link.is_symlink()
+    found = link.stat()
+    assert (found.st_uid, found.st_mode & 0o777) == (0, 0o600)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs files of another user")
+def test_the_folder_of_another_user(tmp_path: Path) -> None:
+    """Who owns the folder, or the file before, does not get the new file."""
+    os.chown(tmp_path, 1234, 1234)
+    path = tmp_path / "token"
+    for _ in range(2):
+        replace_file(path, b"secret")
+        assert path.stat().st_uid == 0
+        os.chown(path, 1234, 1234)
+
+
+def test_links_to_links(tmp_path: Path) -> None:
+    """All of them stay."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("folder/c")
+    replace_file(tmp_path / "a", b"1")
+    assert (tmp_path / "folder" / "c").read_bytes() == b"1"
+    assert (tmp_path / "a").is_symlink()
+    assert (tmp_path / "b").is_symlink()
