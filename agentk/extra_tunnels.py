@@ -17,7 +17,6 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Factory
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from agentk.dialer import CONNECT_TIMEOUT, Dialer
@@ -29,6 +28,7 @@ from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.roles import EXTRA_AGENT
 from tunnel.session.stream import StreamTransport
 from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.repeated import Repeated
 
 __all__ = ["ExtraTunnels"]
 
@@ -84,7 +84,7 @@ class ExtraTunnels:
     #: this.
     _wanted: dict[bytes, float] = attrs.field(init=False, factory=dict)
     _backoff: Backoff = attrs.field(init=False)
-    _loop: LoopingCall = attrs.field(init=False)
+    _loop: Repeated = attrs.field(init=False)
     #: Current step, at most one: a dial, a greeting, or the pause before the next dial.
     _dialling: Deferred[Any] | None = attrs.field(init=False, default=None)
     _greeting: ExtraTunnel | None = attrs.field(init=False, default=None)
@@ -93,18 +93,18 @@ class ExtraTunnels:
 
     def __attrs_post_init__(self) -> None:
         self._backoff = Backoff(self.runtime.random, RETRY_FIRST, RETRY_MOST)
-        self._loop = LoopingCall(self._look)
-        self._loop.clock = self.runtime.reactor
+        self._loop = Repeated(
+            self.runtime.reactor, "opening further tunnels", self._look
+        )
         self.dialer.on_relayed = self._was_relayed
 
     def start(self) -> None:
         """Start the checks."""
-        self._loop.start(INTERVAL, now=False)
+        self._loop.start(INTERVAL)
 
     def stop(self) -> None:
         """Open no more extra tunnels; open ones end with the dialer."""
-        if self._loop.running:
-            self._loop.stop()
+        self._loop.stop()
         self._cancel_pause()
         if self._dialling is not None:
             self._dialling.cancel()

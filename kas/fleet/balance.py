@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 import attrs
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from kas.agents.registry import AgentConnection, Registry
@@ -18,6 +17,7 @@ from kas.directory.records import KasRecord
 from tunnel.errors import ErrorCode
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.runtime import Runtime
+from tunnel.toolkit.repeated import Repeated
 
 __all__ = ["Balance"]
 
@@ -73,23 +73,21 @@ class Balance:
     #: them may not be counted at any kas.
     _before: int = 0
     _until: float = 0.0
-    _loop: LoopingCall = attrs.field(init=False)
+    _loop: Repeated = attrs.field(init=False)
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._loop = LoopingCall(self.look)
-        self._loop.clock = self.runtime.reactor
+        self._loop = Repeated(self.runtime.reactor, "balancing agents", self.look)
 
     def start(self) -> None:
         """Start the checks."""
         if self._loop.running:
             return
-        self._loop.start(INTERVAL, now=False)
+        self._loop.start(INTERVAL)
 
     def stop(self) -> None:
         """Stop the checks."""
-        if self._loop.running:
-            self._loop.stop()
+        self._loop.stop()
 
     def look(self) -> None:
         """Move agents if there were too many of them in several consecutive checks."""

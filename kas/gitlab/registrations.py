@@ -7,12 +7,12 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from kas.gitlab.client import Unprocessable
 from tunnel.api import AgentConnected, ConnectedAgent
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.repeated import Repeated
 
 __all__ = ["Registrations"]
 
@@ -56,8 +56,7 @@ class Registrations:
         #: First event of each agent and process.
         self._events: dict[tuple[str, bytes], Mapping[str, Any]] = {}
         self._problem = ""
-        self._loop = LoopingCall(self._tick)
-        self._loop.clock = clock
+        self._loop = Repeated(clock, "reporting registered agents", self._tick)
 
     def connected(self, event: AgentConnected) -> None:
         """Record an agent of GitLab that connected; other agents are ignored."""
@@ -68,17 +67,11 @@ class Registrations:
 
     def start(self) -> None:
         """Start to report."""
-        looping: Deferred[LoopingCall] = self._loop.start(self._period, now=False)
-        looping.addErrback(
-            lambda failure: self._log.failure(
-                "reporting registered agents failed", failure
-            )
-        )
+        self._loop.start(self._period)
 
     def stop(self) -> None:
         """Stop reporting."""
-        if self._loop.running:
-            self._loop.stop()
+        self._loop.stop()
 
     def _tick(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._report())

@@ -10,15 +10,14 @@ from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 import attrs
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.gitlab.cache import AnswerCache, Lifetimes
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.repeated import Repeated
 
 __all__ = ["Renewal"]
 
@@ -85,8 +84,9 @@ class Renewal(Generic[S, T]):
         self._due: deque[str] = deque()
         self._starting = False
         self._callbacks: list[Callable[[str], object]] = []
-        self._loop = LoopingCall(self._look)
-        self._loop.clock = clock
+        self._loop = Repeated(
+            clock, "repeating the checks of credentials with GitLab", self._look
+        )
 
     def start(self) -> None:
         """Start the repeated checks of credentials in use."""
@@ -94,18 +94,12 @@ class Renewal(Generic[S, T]):
         interval = max(1.0, self._lifetimes.success * LOOK_EVERY)
         if not self._lifetimes.success:
             interval = WITHOUT_LIFETIME
-        looking: Deferred[LoopingCall] = self._loop.start(interval, now=False)
-        looking.addErrback(
-            lambda failure: self._log.failure(
-                "repeating the checks of credentials with GitLab failed", failure
-            )
-        )
+        self._loop.start(interval)
 
     def stop(self) -> None:
         """Stop the repeated checks."""
         self._due.clear()
-        if self._loop.running:
-            self._loop.stop()
+        self._loop.stop()
 
     def on_revoked(self, callback: Callable[[str], object]) -> None:
         """Call *callback* with the id of each credential that GitLab has revoked."""

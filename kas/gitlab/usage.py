@@ -18,11 +18,11 @@ from typing import Any, TypeAlias
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from tunnel.api import IStore, Usage
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.repeated import Repeated
 from tunnel.toolkit.texts import clean
 
 __all__ = ["UsageReport", "used_via"]
@@ -182,8 +182,7 @@ class UsageReport:
         self._pending: deque[tuple[str, bytes]] = deque()
         self._number = 0
         self._problem = ""
-        self._loop = LoopingCall(self._tick)
-        self._loop.clock = clock
+        self._loop = Repeated(clock, "reporting usage", self._tick)
 
     def count(self, usage: Usage) -> None:
         """Count one use."""
@@ -191,15 +190,11 @@ class UsageReport:
 
     def start(self) -> None:
         """Start to report."""
-        looping: Deferred[LoopingCall] = self._loop.start(self._period, now=False)
-        looping.addErrback(
-            lambda failure: self._log.failure("reporting usage failed", failure)
-        )
+        self._loop.start(self._period)
 
     async def stop(self) -> None:
         """Stop reporting; store the counts, so that another kas sends them."""
-        if self._loop.running:
-            self._loop.stop()
+        self._loop.stop()
         try:
             await self._save()
         except CallError as error:

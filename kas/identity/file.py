@@ -465,9 +465,10 @@ class _Object:
         text = self.take(key, str)
         try:
             time = datetime.fromisoformat(text)
-        except ValueError:
+            # The time in UTC may be in a year that Python does not have.
+            return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
             raise ValueError(f"{self._path}{key} is not a time") from None
-        return time if time.tzinfo else time.replace(tzinfo=UTC)
 
     def time_or_none(self, key: str) -> datetime | None:
         if self._raw.get(key) is None:

@@ -18,7 +18,6 @@ from typing import Any
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -37,6 +36,7 @@ from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.program.runtime import Runtime
 from tunnel.toolkit.files import FileVersion, WatchedFile, file_version, in_words
 from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.repeated import Repeated
 
 __all__ = ["POLL_INTERVAL", "FileAuthenticator"]
 
@@ -54,8 +54,9 @@ MAX_KNOWN_ANSWERS = 1_000
 
 _NEVER = float("inf")
 
-#: Errors after which the previous content of the file remains in effect.
-_UNUSABLE = (ConfigurationError, FileNotFoundError)
+#: Errors after which the previous content of the file remains in effect: any, because
+#: a file that kas cannot read must not end its checks.
+_UNUSABLE = Exception
 
 _AGENT_ID = re.compile("[1-9][0-9]{0,18}")
 
@@ -318,8 +319,7 @@ class FileAuthenticator:
         self._next_expiry = _NEVER
         self._file: WatchedFile[_Index] | None = None
         self._callbacks: list[Callable[[str], object]] = []
-        self._loop = LoopingCall(self._poll)
-        self._loop.clock = runtime.reactor
+        self._loop = Repeated(runtime.reactor, "watching the identity file", self._poll)
 
     def start(self) -> None:
         """
@@ -346,15 +346,11 @@ class FileAuthenticator:
                 "GitLab determines which agents may connect ('gitlab'): agents of "
                 "the identity file cannot connect"
             )
-        running: Deferred[LoopingCall] = self._loop.start(POLL_INTERVAL, now=False)
-        running.addErrback(
-            lambda failure: self._log.failure("watching {path} failed", failure)
-        )
+        self._loop.start(POLL_INTERVAL)
 
     def stop(self) -> None:
         """Stop following the file."""
-        if self._loop.running:
-            self._loop.stop()
+        self._loop.stop()
 
     def on_revoked(self, callback: Callable[[str], object]) -> Callable[[], None]:
         """

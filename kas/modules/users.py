@@ -10,6 +10,7 @@ from zope.interface.verify import verifyObject
 from kas.identity.authenticators import Authenticators
 from tunnel.api import IAuthenticator, IUsers, Usage
 from tunnel.hosting.scope import ModuleScope
+from tunnel.toolkit.for_each import for_each
 
 __all__ = ["HeldCredentials", "ModuleUsers"]
 
@@ -17,10 +18,17 @@ _Look = Callable[[], Collection[str]]
 
 
 class HeldCredentials:
-    """Set of the credentials whose connections modules hold open."""
+    """
+    Set of the credentials whose connections modules hold open.
+
+    If a module fails to name its credentials, those that it named before stay in the
+    set: otherwise, kas would not check them any more.
+    """
 
     def __init__(self) -> None:
         self._looks: dict[object, _Look] = {}
+        #: The last result of each function.
+        self._last: dict[object, frozenset[str]] = {}
 
     def add(self, look: _Look) -> Callable[[], object]:
         """
@@ -28,11 +36,22 @@ class HeldCredentials:
         """
         key = object()
         self._looks[key] = look
-        return lambda: self._looks.pop(key, None)
+        self._last[key] = frozenset()
+
+        def remove() -> None:
+            self._looks.pop(key, None)
+            self._last.pop(key, None)
+
+        return remove
 
     def ids(self) -> set[str]:
         """Return the ids of all these credentials now."""
-        return set().union(*(look() for look in self._looks.values()))
+        for_each(tuple(self._looks), self._look, "asking a module for open credentials")
+        return set().union(*self._last.values())
+
+    def _look(self, key: object) -> None:
+        if (look := self._looks.get(key)) is not None:
+            self._last[key] = frozenset(look())
 
 
 @implementer(IUsers)

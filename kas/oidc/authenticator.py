@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -29,6 +29,7 @@ from tunnel.errors import CallError, Status
 from tunnel.program.runtime import Runtime
 from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.repeated import Repeated
 from tunnel.toolkit.texts import is_subject
 
 __all__ = ["TOKEN_PREFIX", "OidcAuthenticator"]
@@ -141,24 +142,17 @@ class OidcAuthenticator:
         #: Verified tokens of credentials with connections, by the id of the credential.
         self._opened: dict[str, _Verified] = {}
         self._callbacks: list[Callable[[str], object]] = []
-        self._loop = LoopingCall(self._look)
-        self._loop.clock = runtime.reactor
+        self._loop = Repeated(runtime.reactor, "ending expired credentials", self._look)
 
     def start(self) -> None:
         """Start the search for expired tokens."""
         self._keys.start()
-        looking: Deferred[LoopingCall] = self._loop.start(LOOK_INTERVAL, now=False)
-        looking.addErrback(
-            lambda failure: self._log.failure(
-                "ending expired credentials failed", failure
-            )
-        )
+        self._loop.start(LOOK_INTERVAL)
 
     def stop(self) -> None:
         """Stop the search for expired tokens."""
         self._keys.stop()
-        if self._loop.running:
-            self._loop.stop()
+        self._loop.stop()
 
     def on_revoked(self, callback: Callable[[str], object]) -> None:
         """Call *callback* with the id of each credential that ended."""

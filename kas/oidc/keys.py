@@ -16,7 +16,6 @@ from prometheus_client.registry import Collector
 from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.iweb import IAgent
@@ -24,6 +23,7 @@ from twisted.web.iweb import IAgent
 from kas.config.oidc import OpenIdConnect
 from tunnel.bodies import TooLarge, collect
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.repeated import Repeated
 from tunnel.toolkit.single_flight import SingleFlight
 from tunnel.toolkit.texts import clean
 from tunnel.toolkit.urls import is_private
@@ -113,8 +113,9 @@ class ProviderKeys(Collector):
         self._failing = False
         #: Number of successful and of failed reads.
         self._reads = {"read": 0, "failed": 0}
-        self._loop = LoopingCall(self._look)
-        self._loop.clock = clock
+        self._loop = Repeated(
+            clock, "reading the keys of the identity provider", self._look
+        )
 
     def collect(self) -> Iterator[Metric]:
         """See `prometheus_client.registry.Collector`."""
@@ -140,17 +141,11 @@ class ProviderKeys(Collector):
 
     def start(self) -> None:
         """Read the keys, now and periodically."""
-        looking: Deferred[LoopingCall] = self._loop.start(LOOK_INTERVAL)
-        looking.addErrback(
-            lambda failure: self._log.failure(
-                "reading the keys of the identity provider failed", failure
-            )
-        )
+        self._loop.start(LOOK_INTERVAL, now=True)
 
     def stop(self) -> None:
         """Stop reading the keys."""
-        if self._loop.running:
-            self._loop.stop()
+        self._loop.stop()
         self._asking.cancel()
 
     @property

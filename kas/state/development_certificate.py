@@ -6,7 +6,6 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from kas.state import pki
@@ -14,6 +13,7 @@ from kas.state.directory import StateDirectory
 from tunnel.errors import ConfigurationError
 from tunnel.program.parts import Part, Phase
 from tunnel.program.runtime import Runtime
+from tunnel.toolkit.repeated import Repeated
 
 __all__ = ["DevelopmentCertificate"]
 
@@ -40,8 +40,9 @@ class DevelopmentCertificate(Part):
         self._state = state
         self._runtime = runtime
         self._names = names
-        self._renewal = LoopingCall(self._renew)
-        self._renewal.clock = runtime.reactor
+        self._renewal = Repeated(
+            runtime.reactor, "renewing the development certificate", self._renew
+        )
         self._warned_at: float | None = None
 
     def files(self) -> pki.ServerFiles:
@@ -59,12 +60,7 @@ class DevelopmentCertificate(Part):
                 pin=files.pin,
             )
             self._warn_of_expiry(files)
-            renewing = self._renewal.start(RENEWAL_INTERVAL, now=False)
-            renewing.addErrback(
-                lambda failure: self._log.failure(
-                    "renewing the development certificate failed", failure
-                )
-            )
+            self._renewal.start(RENEWAL_INTERVAL)
         return files.certificate_file, files.key_file
 
     def _renew(self) -> None:
@@ -91,5 +87,5 @@ class DevelopmentCertificate(Part):
 
     async def drain(self, phase: Phase) -> None:
         """Stop renewing the certificate."""
-        if phase is Phase.READINESS and self._renewal.running:
+        if phase is Phase.READINESS:
             self._renewal.stop()

@@ -50,11 +50,14 @@ class EventBus:
                 del subscribers[key]
 
     def publish(self, event: object) -> None:
-        """Call the subscribers; a failure of one does not affect the others."""
+        """
+        Call the subscribers; a failure of one does not affect the others, whatever it
+        raises: modules may call `sys.exit`, or raise the cancellation of asyncio.
+        """
         for owner, callback in list(self._subscribers.get(type(event), {}).values()):
             try:
                 callback(event)
-            except Exception:
+            except BaseException:
                 self._log.failure(
                     "{owner} failed to handle {event}",
                     owner=owner,

@@ -17,7 +17,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from tunnel.config import Listen, expiry_problem
@@ -28,6 +27,7 @@ from tunnel.program.opened import Opened
 from tunnel.program.parts import Part, Phase
 from tunnel.program.sockets import ListeningSocket, is_unix, open_socket
 from tunnel.toolkit.files import warn_if_public
+from tunnel.toolkit.repeated import Repeated
 from tunnel.transport.sockets import address_text
 from tunnel.transport.tls import ReloadingServerContext
 from tunnel.transport.tlsio import wrap_server
@@ -72,7 +72,7 @@ class Listening(Part):
     _sockets: dict[IListeningPort, ListeningSocket] = attrs.Factory(dict)
     #: Sockets that are reserved for other processes.
     _reserved: list[ListeningSocket] = attrs.Factory(list)
-    _dates: LoopingCall | None = None
+    _dates: Repeated | None = None
     _log = Logger()
     name = "ports"
 
@@ -233,13 +233,12 @@ class Listening(Part):
         self._named.add(certificate)
         self._look_at_dates(certificate)
         if self._dates is None:
-            self._dates = LoopingCall(self._look_at_all_dates)
-            self._dates.clock = self.reactor
-            self._dates.start(EXPIRY_INTERVAL, now=False).addErrback(
-                lambda failure: self._log.failure(
-                    "checking the dates of certificates failed", failure
-                )
+            self._dates = Repeated(
+                self.reactor,
+                "checking the dates of certificates",
+                self._look_at_all_dates,
             )
+            self._dates.start(EXPIRY_INTERVAL)
 
     def _look_at_all_dates(self) -> None:
         for certificate in sorted(self._named):

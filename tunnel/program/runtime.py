@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from tunnel.config import Tracing
 from tunnel.hosting.events import EventBus
+from tunnel.program.metrics_registry import MetricsRegistry
 from tunnel.program.tracing import Tracer
 from tunnel.session.keepalive import Keepalive
 from tunnel.util.flusher import Flusher
@@ -44,7 +45,7 @@ class Runtime:
         lambda self: Keepalive(self.reactor), takes_self=True
     )
     bus: EventBus = attrs.Factory(EventBus)
-    metrics: CollectorRegistry = attrs.Factory(CollectorRegistry)
+    metrics: CollectorRegistry = attrs.Factory(MetricsRegistry)
     tracer: Tracer | None = None
 
     def traced(self, settings: Tracing | None, program: str, ratio: float) -> Runtime:

@@ -14,10 +14,10 @@ from typing import Final, Protocol
 
 import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
 
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.repeated import Repeated
 
 #: Seconds between two sweeps.  A timer for each of 5,000 agents would cost more.
 SWEEP: Final = 2.0
@@ -280,15 +280,14 @@ class Keepalive:
         self._resting: list[set[Watched]] = [set() for _ in range(LONGEST_REST)]
         self._questions: dict[Watched, _Question] = {}
         self._sweeps = 0
-        self._loop = LoopingCall(self.sweep)
-        self._loop.clock = clock
+        self._loop = Repeated(clock, "checking connections", self.sweep)
 
     def watch(self, connection: Watched) -> None:
         """Include *connection* in the sweeps from now on."""
         connection.liveness.looked = self._sweeps
         self._awake.add(connection)
         if not self._loop.running:
-            self._loop.start(SWEEP, now=False)
+            self._loop.start(SWEEP)
 
     def forget(self, connection: Watched) -> None:
         """Stop sweeping *connection*; the timer ends with the last connection."""

@@ -16,6 +16,7 @@ Helpers for both programs and for modules; they are part of the stable API.
     allowance.py    a limit for the number of actions in any period
     recent.py       a table that forgets its oldest entry
     parallel.py     concurrent calls, at most a number of them at once
+    repeated.py     a call at a fixed interval, which a failure does not end
     for_each.py     call a function for each item; log exceptions and continue
     texts.py        makes texts from a peer safe
     packing.py      compression, and decompression with a limit

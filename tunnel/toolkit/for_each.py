@@ -26,6 +26,6 @@ def for_each(
     for member in members:
         try:
             action(member)
-        except Exception:
+        except BaseException:
             # The other items are independent.
             _log.failure(f"{what} failed", **fields)

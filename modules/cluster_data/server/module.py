@@ -9,7 +9,6 @@ import attrs
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import implementer, provider
 
@@ -48,6 +47,7 @@ from tunnel.api import (
 from tunnel.config import Duration, field
 from tunnel.errors import CallError
 from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.repeated import Repeated
 
 __all__ = ["ClusterDataServer", "ClusterDataSettings"]
 
@@ -104,8 +104,7 @@ class ClusterDataServer:
         self._path = CachePath(api)
         self._metrics = _Metrics(self._receiver, self._path)
         self._counting = False
-        self._sweeps = LoopingCall(self._sweep)
-        self._sweeps.clock = api.clock
+        self._sweeps = Repeated(api.clock, "removing old rows", self._sweep)
         api.calls.handle(_CLUSTER_DATA, self._receiver)
         components = ComponentTable()
         api.capabilities.provide(IKnownComponents, components)
@@ -126,7 +125,7 @@ class ClusterDataServer:
         await self._store.start()
         self._api.metrics.register(self._metrics)
         self._counting = True
-        self._sweeps.start(SWEEP)
+        self._sweeps.start(SWEEP, now=True)
         self._serve()
         self._serve_path()
         self._api.events.publish(KnownComponentsStarted())
@@ -138,8 +137,7 @@ class ClusterDataServer:
         for_each(self._withdraw, lambda one: one(), "withdrawing a channel")
         self._withdraw = []
         self._queries.end()
-        if self._sweeps.running:
-            self._sweeps.stop()
+        self._sweeps.stop()
         if self._counting:
             self._counting = False
             self._api.metrics.unregister(self._metrics)

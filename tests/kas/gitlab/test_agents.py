@@ -317,7 +317,8 @@ def test_a_credential_whose_look_fails() -> None:
     renewal.add("good", b"2", "", "meaning", lambda answer: "another")
     renewal.start()
     with capturedLogs() as events:
-        clock.advance(renewal._loop.interval)
+        (call,) = clock.getDelayedCalls()
+        clock.advance(call.getTime())
     assert ended == ["good"]
     assert len([one for one in events if "log_failure" in one]) == 1
     assert renewal._loop.running

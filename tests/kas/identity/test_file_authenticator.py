@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import Callable
@@ -554,6 +555,69 @@ class IndexTests(SynchronousTestCase):
         identity.start()
         self.addCleanup(identity.stop)
         self.assertEqual(len(identity._index.user_tokens), 1000)
+
+
+class CheckTests(AuthenticatorCase):
+    """The checks of the file go on, whatever happens."""
+
+    def test_a_subscriber_that_fails(self) -> None:
+        """Credentials that are revoked later end, too."""
+        tokens = {
+            name: self.store.add_user(name, ["*"], ALICE)[1] for name in ("one", "two")
+        }
+        self.store.add_agent("prod")
+        self.started()
+
+        def fail(credential_id: str) -> None:
+            raise asyncio.CancelledError
+
+        remove = self.identity.on_revoked(fail)
+        for name, token in tokens.items():
+            self.identity.authorize_user("prod", token)
+            self.store.revoke_user(name)
+            self.pass_time()
+            self.assertEqual(self.ended.pop(), f"user:{name}")
+            self.assertStatus(
+                Status.UNAUTHENTICATED, self.identity.authorize_user, "prod", token
+            )
+        remove()
+        self.assertEqual(len(self.flushLoggedErrors(asyncio.CancelledError)), 2)
+
+    def test_a_time_that_does_not_exist(self) -> None:
+        """The content before stays in effect, until the file is mended."""
+        _, token = self.store.add_user("alice", ["*"], ALICE, timedelta(days=1))
+        self.store.add_agent("prod")
+        self.started()
+        path = self.state.file(FILE_NAME)
+        before = path.read_bytes()
+        expires = before.index(b"2026-01-02T00:00:00+00:00")
+        path.write_bytes(
+            before[:expires] + b"9999-12-31T23:59:59-12:00" + before[expires + 25 :]
+        )
+        self.pass_time()
+        self.identity.authorize_user("prod", token)
+        path.write_bytes(before)
+        self.store.revoke_user("alice")
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"])
+
+    def test_what_nobody_expected(self) -> None:
+        """A fault of the parser ends no check either."""
+        self.store.add_user("alice", ["*"], ALICE)
+        self.store.add_agent("prod")
+        self.started()
+        parse = self.identity._reader.parse
+
+        def fail(*_: object) -> Any:
+            raise OverflowError("a fault")
+
+        self.identity._reader.parse = fail
+        self.store.add_agent("test")
+        self.pass_time()
+        self.identity._reader.parse = parse
+        self.store.revoke_user("alice")
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"])
 
 
 class EnvironmentTests(AuthenticatorCase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -40,6 +41,20 @@ class EventBusTests(SynchronousTestCase):
         self.bus.publish(NewMoon(1))
         self.bus.publish("nobody")
         self.assertEqual(self.told, [("a", NewMoon(1)), ("b", NewMoon(1))])
+
+    def test_a_subscriber_that_ends_the_program(self) -> None:
+        """It does not, and the others get the event."""
+        for error in (SystemExit, asyncio.CancelledError):
+
+            def fail(event: object, error: type[BaseException] = error) -> None:
+                raise error
+
+            self.bus.subscribe("a", NewMoon, fail)
+        self.bus.subscribe("b", NewMoon, self.told.append)
+        self.bus.publish(NewMoon(1))
+        self.assertEqual(self.told, [NewMoon(1)])
+        errors = self.flushLoggedErrors(SystemExit, asyncio.CancelledError)
+        self.assertEqual(len(errors), 2)
 
     def test_end(self) -> None:
         """A subscription ends once, and alone."""

@@ -18,7 +18,7 @@ from twisted.internet.abstract import FileDescriptor
 from twisted.internet.endpoints import TCP4ClientEndpoint
 from twisted.internet.protocol import Factory, Protocol
 
-from tunnel.util.poller import Poller
+from tunnel.util.poller import PolledSocket, Poller
 
 pytest.importorskip("twisted.internet.epollreactor")
 
@@ -198,7 +198,7 @@ def test_iterate_ends_with_the_first_event() -> None:
     here, there = socket.socketpair()
     read: Any = FileDescriptor(reactor)
     # As `Poller.take` gives it to transports.
-    read.share = None
+    read.polled = PolledSocket()
     got: list[bytes] = []
     read.fileno = here.fileno
     read.doRead = lambda: got.append(here.recv(9))
