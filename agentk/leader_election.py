@@ -13,7 +13,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import attrs
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    TimeoutError,
+    gatherResults,
+)
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -22,6 +27,7 @@ from tunnel.api import IKubernetesClient, KubernetesObject
 from tunnel.errors import CallError, Status
 from tunnel.program.runtime import Runtime
 from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.time_limit import within
 
 __all__ = ["LeaderElection", "LeaseTimes"]
 
@@ -38,6 +44,10 @@ EVENT_SECONDS = 2.0
 #: time until a replica sees the last renewal, the next replica leads at most ``duration
 #: + 2 * retry`` seconds after this renewal.
 JITTER = 0.5
+
+#: Maximum number of seconds that this agentk waits for cancelled work: before it
+#: competes again without it, and while it stops.
+END_SECONDS, STOP_SECONDS = 60.0, 10.0
 
 #: First and longest pause in seconds before work that failed runs again.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -168,7 +178,10 @@ class LeaderElection:
         self._stopping = True
         self._wake()
         if self._competing is not None:
-            await self._competing
+            try:
+                await within(self._competing, 2 * STOP_SECONDS, self._clock)
+            except TimeoutError:
+                self._log.error("the election of a leader did not end in time")
 
     # Competition for the Lease.
 
@@ -309,7 +322,21 @@ class LeaderElection:
         self._log.info("this agentk does not lead any more: lease {name}", name=name)
         for running in tuple(self._running):
             running.cancel()
-        await gatherResults([_end_of(one) for one in self._running])
+        ends = gatherResults(
+            [_end_of(one) for one in self._running], consumeErrors=True
+        )
+        seconds = STOP_SECONDS if self._stopping else END_SECONDS
+        try:
+            await within(ends, seconds, self._clock)
+        except TimeoutError:
+            left = {one.name for one in self._works if one.running in self._running}
+            self._log.error(
+                "work of module {names} has not ended {seconds:g} s after it was "
+                "cancelled; it does not begin again until it ends: correct the module, "
+                "which must not catch CancelledError",
+                names=", ".join(sorted(left)),
+                seconds=seconds,
+            )
 
     async def _release(self, name: str, lease: KubernetesObject | None) -> None:
         if lease is None:
@@ -408,9 +435,19 @@ class LeaderElection:
             self._pausing.cancel()
 
     def _begin(self, work: _Work) -> None:
+        before = work.running
+        if before is not None and before in self._running:
+            # The same work must not run twice.
+            before.addBoth(lambda _: self._begin_after(work, before))
+            return
         running = work.running = Deferred.fromCoroutine(self._run(work))
         self._running.add(running)
         running.addBoth(lambda _: self._running.discard(running))
+
+    def _begin_after(self, work: _Work, before: Deferred[None]) -> None:
+        """Begin work that had to wait for its earlier run to end."""
+        if work.running is before and work in self._works and self.leading:
+            self._begin(work)
 
     async def _run(self, work: _Work) -> None:
         backoff = Backoff(self._runtime.random, FIRST_PAUSE, LONGEST_PAUSE)

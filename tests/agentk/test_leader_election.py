@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from agentk.leader_election import LeaderElection
+from agentk.leader_election import END_SECONDS, STOP_SECONDS, LeaderElection
 from tunnel.http1 import UpstreamPool
 from tunnel.kubernetes import KubernetesClients
 from tunnel.program.runtime import Runtime
@@ -269,6 +269,41 @@ class LeaderElectionTests(SynchronousTestCase):
         self.pass_(5)
         self.assertTrue(election.leading and work.running)
         self.assertEqual(work.begun, 2)
+
+    def test_work_that_survives_its_cancellation(self) -> None:
+        """The work of others goes on; this one does not run twice."""
+        election, work = self.candidate("one")
+        other = Work()
+        election.add("other", other.run)
+        work.ending = Deferred()
+        self.pass_(1)
+        self.cluster.refuses = True
+        self.cluster.cut()
+        self.pass_(12)
+        self.cluster.refuses = False
+        with capturedLogs() as events:
+            self.pass_(END_SECONDS + 5)
+        self.assertIn(
+            "work of module gitops has not ended 60 s",
+            "".join(map(formatEvent, events)),
+        )
+        self.assertTrue(election.leading and other.running)
+        self.assertEqual((work.begun, other.begun), (1, 2))
+        ending, work.ending = work.ending, None
+        ending.callback(None)
+        self.pass_(1)
+        self.assertTrue(work.running)
+        self.assertEqual(work.begun, 2)
+
+    def test_stop_while_work_survives(self) -> None:
+        """agentk stops all the same, and releases its Lease."""
+        election, work = self.candidate("one")
+        work.ending = Deferred()
+        self.pass_(1)
+        stopping = Deferred.fromCoroutine(election.stop())
+        self.pass_(STOP_SECONDS + 1)
+        self.successResultOf(stopping)
+        self.assertEqual(self.spec()["holderIdentity"], "")
 
     def test_forbidden(self) -> None:
         """What the service account lacks is said once, with what to do."""

@@ -30,6 +30,8 @@ from tunnel.hosting.scope import ModuleScope
 from tunnel.plugin import AgentModule, ServerModule, find_modules
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.files import in_words
+from tunnel.toolkit.repeated import Repeated
+from tunnel.toolkit.time_limit import within
 
 #: First and longest pause before a failed module is restarted, in seconds.  The pause
 #: doubles with every failure, and is reset after the module has run for the longest
@@ -40,6 +42,9 @@ RESTART_MOST = 60.0
 #: Maximum number of seconds that a module has to stop; then the program continues
 #: without it.
 STOP_TIMEOUT = 10.0
+
+#: Seconds between notices about a module that is still starting.
+START_NOTICE = 10.0
 
 Plugin = ServerModule | AgentModule
 
@@ -289,6 +294,10 @@ class ModuleHost:
         if hosted.refusal is None:
             hosted.started = True
             hosted.starting = maybeDeferred(_awaited, hosted.module.start)
+            notices = Repeated(
+                self._clock, "a notice", partial(self._notice_start, hosted)
+            )
+            notices.start(START_NOTICE)
             try:
                 await hosted.starting
             except CancelledError:
@@ -296,6 +305,7 @@ class ModuleHost:
                     raise
             finally:
                 hosted.starting = None
+                notices.stop()
         if hosted.refusal is not None:
             raise hosted.refusal
         hosted.beginning, hosted.up = False, True
@@ -303,6 +313,14 @@ class ModuleHost:
             hosted.problem = ""
             self.on_changed()
         self._log.info("module {name} is running", name=hosted.prepared.name)
+
+    def _notice_start(self, hosted: _Hosted) -> None:
+        self._log.warn(
+            "module {name} is still starting after {seconds:.0f} s; the program waits "
+            "for it",
+            name=hosted.prepared.name,
+            seconds=self._clock.seconds() - hosted.started_at,
+        )
 
     async def _stop(self, hosted: _Hosted) -> None:
         module, hosted.module = hosted.module, None
@@ -313,8 +331,8 @@ class ModuleHost:
         if hosted.scope is not None:
             hosted.scope.release()
         if started:
-            hosted.stopping = maybeDeferred(_awaited, module.stop)
-            hosted.stopping.addTimeout(STOP_TIMEOUT, self._clock)
+            stopping = maybeDeferred(_awaited, module.stop)
+            hosted.stopping = within(stopping, STOP_TIMEOUT, self._clock)
         if hosted.stopping is None:
             return
         try:

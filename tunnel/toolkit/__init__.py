@@ -5,6 +5,7 @@ Helpers for both programs and for modules; they are part of the stable API.
     until.py        wait for a condition
     interruptible.py
                     steps of a loop that a newer event interrupts
+    time_limit.py   wait for work that may survive its cancellation
     timers.py       cancel or advance delayed calls, or give names to them
     csv_text.py     rows as CSV
     counts.py       counts by key, without zero entries

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import provider
 
@@ -14,7 +15,7 @@ from tests.tunnel.hosted import HostCase, no_module
 from tunnel.api import IServerModuleFactory
 from tunnel.config import Section, field, read
 from tunnel.errors import ConfigurationError
-from tunnel.hosting.modules import STOP_TIMEOUT, prepare
+from tunnel.hosting.modules import START_NOTICE, STOP_TIMEOUT, prepare
 from tunnel.plugin import ServerModule
 
 HERE = "tests.tunnel.hosting.test_modules"
@@ -251,10 +252,33 @@ class StopTests(HostCase):
         self.assertIn("stop a", self.script.take())
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
+    def test_a_start_that_hangs(self) -> None:
+        """The log names the module, again and again."""
+        self.does("start b", lambda: Deferred())
+        with capturedLogs() as events:
+            starting = Deferred.fromCoroutine(self.host("a", "b").start())
+            self.clock.pump([START_NOTICE] * 2)
+        lines = [formatEvent(one) for one in events]
+        notices = [one for one in lines if "still starting" in one]
+        self.assertEqual(len(notices), 2)
+        self.assertIn("module b is still starting after 20 s", notices[1])
+        starting.cancel()
+        self.failureResultOf(starting, ConfigurationError)
+        self.assertEqual(len(self.flushLoggedErrors(CancelledError)), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_time_limit(self) -> None:
-        """A module that hangs costs `STOP_TIMEOUT`."""
+        """A module that hangs costs `STOP_TIMEOUT`, also if it is not cancelled."""
+
+        async def stubborn() -> None:
+            while True:
+                try:
+                    await Deferred()
+                except CancelledError:
+                    continue
+
         host = self.started("a", "b")
-        self.does("stop b", lambda: Deferred())
+        self.does("stop b", lambda: Deferred.fromCoroutine(stubborn()))
         stopping = Deferred.fromCoroutine(host.stop())
         self.clock.advance(STOP_TIMEOUT - 0.1)
         self.assertNoResult(stopping)
