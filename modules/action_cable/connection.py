@@ -21,6 +21,7 @@ from modules.action_cable.subscription import MAX_SNAPSHOT_BYTES, CableSubscript
 from tunnel.api import WebSocketReceiver
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.time_limit import within
 from tunnel.toolkit.timers import Timers
 
 __all__ = [
@@ -561,8 +562,8 @@ class CableConnection(WebSocketReceiver):
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function that may take its time, at most until the connection ends."""
-        answer: Deferred[Any] = maybeDeferred(function, *arguments)
-        answer.addTimeout(CALL_SECONDS, self._hub.clock)
+        calling: Deferred[Any] = maybeDeferred(function, *arguments)
+        answer = within(calling, CALL_SECONDS, self._hub.clock)
         self._calls.add(answer)
         try:
             return await answer

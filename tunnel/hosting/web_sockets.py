@@ -38,6 +38,7 @@ from tunnel.api import (
 from tunnel.errors import CallError, Status
 from tunnel.grpc.memory import RequestShare
 from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.time_limit import within
 from tunnel.toolkit.timers import cancel_call
 from tunnel.transport import eager
 from tunnel.transport.negotiation import abort
@@ -512,8 +513,8 @@ class WebSocketPage(Resource):
             _refuse(request, 503, "kas stops")
         else:
             asked = _read(request)
-            answer = maybeDeferred(self.accept, asked)
-            answer.addTimeout(ACCEPT_TIMEOUT, request.clock)
+            accepting = maybeDeferred(self.accept, asked)
+            answer = within(accepting, ACCEPT_TIMEOUT, request.clock)
             request.notifyFinish().addErrback(lambda _: answer.cancel())
             answer.addCallback(self._accepted, request, asked, response)
             answer.addErrback(self._refused, request)

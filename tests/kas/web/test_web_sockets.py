@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 from twisted.internet.address import IPv4Address, UNIXAddress
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import capturedLogs
 from twisted.web.resource import Resource
 from websockets.frames import Frame, Opcode
@@ -185,9 +185,21 @@ def test_client_leaves(listener: Listener) -> None:
     assert listener.factory.calls == listener.factory.connections == 0
 
 
-def test_no_decision(listener: Listener) -> None:
+async def stubborn() -> None:
+    """Survive every cancellation."""
+    while True:
+        try:
+            await Deferred()
+        except CancelledError:
+            continue
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True], ids=["waits", "survives"])
+def test_no_decision(listener: Listener, is_stubborn: bool) -> None:
     """A module that does not decide delays a client for a limited time."""
-    listener.decision = Deferred()
+    listener.decision = (
+        Deferred.fromCoroutine(stubborn()) if is_stubborn else Deferred()
+    )
     client = SocketClient(listener)
     client.open()
     listener.reactor.advance(ACCEPT_TIMEOUT - 0.1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import capturedLogs
 
 from modules.action_cable.connection import (
@@ -379,10 +379,20 @@ def test_cannot_be_checked(world: CableWorld) -> None:
     """The client comes back, because its credential may be good."""
     world.api.users.authorize = lambda *_: _raise(CallError(Status.UNAVAILABLE, "no"))
     assert world.connect().seen() == [REMOTE, CLOSED]
-    world.api.users.authorize = lambda *_: Deferred()
-    client = world.connect()
-    world.clock.advance(CALL_SECONDS)
-    assert client.seen() == [REMOTE, CLOSED]
+    for waits in (Deferred, stubborn):
+        world.api.users.authorize = lambda *_, waits=waits: waits()
+        client = world.connect()
+        world.clock.advance(CALL_SECONDS)
+        assert client.seen() == [REMOTE, CLOSED]
+
+
+async def stubborn() -> None:
+    """Survive every cancellation."""
+    while True:
+        try:
+            await Deferred()
+        except CancelledError:
+            continue
 
 
 def test_client_leaves_while_checked(world: CableWorld) -> None:
