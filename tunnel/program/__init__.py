@@ -25,4 +25,5 @@ Common parts of the programs kas and agentk.
     telemetry.py    traces and failures as parts of a program
     shutdown.py     the last work of a library at shutdown
     process_metrics.py  metrics of the process and its certificates
+    metrics_registry.py  registry in which a failing collector hides no other metrics
 """
