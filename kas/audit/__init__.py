@@ -2,6 +2,7 @@
 The audit log: who did what, in lines that cannot be changed unnoticed.
 
     log.py          events become lines of the file
+    commits.py      events that must be on disk before kas continues
     chain.py        each line has the hash of the line before; signed checkpoints
     tree.py         Merkle trees of lines
     notes.py        signatures of checkpoints

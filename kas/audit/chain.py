@@ -143,6 +143,8 @@ class Chain:
         self._moved = False
         #: Number of checkpoints that were signed.
         self.checkpoints = 0
+        #: Time of the last checkpoint, in seconds since 1970; None before the first.
+        self.signed_at: float | None = None
 
     def begin(self) -> None:
         """
@@ -253,6 +255,14 @@ class Chain:
         self._tree.append(leaf)
         self._prev = leaf.hex()
 
+    def sync(self) -> None:
+        """
+        Wait until all lines are on disk.
+
+        :raises OSError: if the disk does not accept them.
+        """
+        self._file.sync()
+
     def sign(self) -> None:
         """
         Write a signed checkpoint of all lines, unless the last line is a checkpoint.
@@ -271,6 +281,7 @@ class Chain:
         self._signed = size + 1
         self._due = self._signed + MAX_UNSIGNED
         self.checkpoints += 1
+        self.signed_at = self._now()
         self._last.write(self._kas, note)
 
     def _checkpoint(self) -> str:

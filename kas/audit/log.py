@@ -8,27 +8,34 @@ dropped and counted, and the file contains their number.
 
 Clients without an accepted credential cause events, too.  The number of these events is
 limited, so that they cannot fill the disk; the limit does not apply to events of users.
+
+Events have one of two classes.  Best effort: `AuditLog.record` never waits.  Enforced:
+`AuditLog.commit` waits until the event is on disk; see `kas.audit.commits`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
 
 from kas.audit.chain import Chain, rfc3339
+from kas.audit.commits import AuditCommits
 from kas.audit.key import read_signer
 from kas.audit.last import LastCheckpoints
 from kas.config.schema import Audit
 from kas.state.directory import StateDirectory
 from tunnel import __version__
-from tunnel.api import AuditEvent, AuditLevel, AuditStage
+from tunnel.api import AuditEvent, AuditLevel, AuditStage, EnforcedEvents
 from tunnel.errors import ConfigurationError
 from tunnel.program.log_writer import FileSink, LogWriter
 from tunnel.program.parts import Part
@@ -69,6 +76,10 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 #: whole, and a flood writes at most 25 KB per second, which is 2 GB a day.
 STRANGER_BURST, STRANGERS_PER_SECOND = 100, 10
 
+#: Seconds between two attempts to write the number of refused requests, which also show
+#: whether the log can be written again.
+PROBE_SECONDS = 1.0
+
 #: Seconds after which the number of dropped events is written to the file.
 NOTE_SECONDS = 10.0
 
@@ -97,7 +108,15 @@ class AuditLog(Collector, Part):
         # For the writer's thread.
         self._other_ids = Uuid7(runtime.now)
         self._kas = runtime.instance_id.hex()
-        self._recorded = 0
+        #: Numbers of events by their class.
+        self._recorded = {"best_effort": 0, "enforced": 0}
+        #: Number of events that could not be committed, and the part of it that is not
+        #: in the file yet.
+        self._refused = self._unsaid_refused = 0
+        self._refused_because = ""
+        #: Whether `_note_refused` is planned.
+        self._probes = False
+        self._disk_free: int | None = None
         self._started = False
         now = self._seconds()
         self._strangers = TokenBucket(STRANGER_BURST, STRANGERS_PER_SECOND, now)
@@ -105,12 +124,18 @@ class AuditLog(Collector, Part):
         #: Part of `_left_out` that has not been written to the file yet.
         self._unsaid = 0
         self.level = AuditLevel.NONE
+        #: Requests that are forwarded only after `commit`.
+        self.enforced: frozenset[EnforcedEvents] = frozenset()
+        self._commits: AuditCommits | None = None
+        self._file: Path | None = None
         self._writer: LogWriter | None = None
         self._chain: Chain | None = None
         #: Whether a checkpoint is planned.
         self._signs = False
         if settings is not None:
             self.level = AuditLevel(settings.events)
+            self.enforced = frozenset(map(EnforcedEvents, settings.enforced))
+            self._file = settings.file.absolute()
             signer = read_signer(state, create=True)
             about = {"program": __version__, "host": socket.gethostname()}
             sink = _sink(settings.file)
@@ -124,6 +149,9 @@ class AuditLog(Collector, Part):
                 runtime.now,
             )
             self._writer = LogWriter(self._chain, self._dropped_line, MAX_QUEUED)
+            self._commits = AuditCommits(
+                self._writer, self._chain, runtime.reactor, self._in_reactor
+            )
 
     def start(self) -> None:
         """Start the thread that writes events."""
@@ -148,16 +176,82 @@ class AuditLog(Collector, Part):
         Start a new file with the same name, because another program has moved the old
         file.
         """
-        if self._writer is not None:
+        if self._writer is not None and self._commits is not None:
+            self._writer.do(self._commits.settle)
             self._writer.reopen()
 
     def record(self, module: str, event: AuditEvent) -> None:
+        """Write one event, without waiting."""
         if self._writer is None:
             return
         if event.stranger and not self._strangers.spend(self._seconds()):
             self._leave_out()
             return
-        self._recorded += 1
+        self._recorded["best_effort"] += 1
+        self._write(self._event_line(module, event))
+
+    def commit(self, module: str, event: AuditEvent) -> Deferred[None]:
+        """
+        Write one event, and wait until it is on disk.
+
+        The `Deferred` fails with `CallError` if the log cannot be written.
+        """
+        if self._commits is None:
+            return succeed(None)
+        committed = self._commit(self._event_line(module, event))
+        committed.addErrback(self._count_refusal)
+        return committed
+
+    def _commit(self, line: str) -> Deferred[None]:
+        assert self._commits is not None
+        self._plan_checkpoint()
+        return self._commits.commit(line).addCallback(self._count_commit)
+
+    def _count_commit(self, _: object) -> None:
+        self._recorded["enforced"] += 1
+
+    def _count_refusal(self, failure: Failure) -> Failure:
+        assert self._commits is not None
+        self._refused += 1
+        self._unsaid_refused += 1
+        self._refused_because = self._commits.problem
+        self._plan_probe()
+        return failure
+
+    def _plan_probe(self) -> None:
+        if self._started and not self._probes:
+            self._probes = True
+            self._runtime.reactor.callLater(PROBE_SECONDS, self._note_refused)
+
+    def _note_refused(self) -> None:
+        """Write the number of refused requests, as soon as that is possible."""
+        count, self._unsaid_refused = self._unsaid_refused, 0
+        assert self._commits is not None
+        fields = {
+            "action": "audit.refused",
+            "outcome": "",
+            "count": count,
+            "reason": self._refused_because,
+        }
+
+        def failed(_: Failure) -> None:
+            self._unsaid_refused += count
+
+        def ended(_: object) -> None:
+            self._probes = False
+            if self._unsaid_refused:
+                self._plan_probe()
+
+        line = self._line(AuditStage.CHANGED, self.new_id(), fields)
+        self._commit(line).addErrback(failed).addBoth(ended)
+
+    def _in_reactor(self, act: Callable[..., None], *arguments: Any) -> None:
+        if self._started:
+            self._runtime.reactor.callFromThread(act, *arguments)
+        else:
+            act(*arguments)
+
+    def _event_line(self, module: str, event: AuditEvent) -> str:
         line: dict[str, Any] = {"module": module, "action": event.action}
         access = event.access
         if access is not None:
@@ -171,7 +265,7 @@ class AuditLog(Collector, Part):
             if name not in RESERVED:
                 line.setdefault(name, value)
         longest = MAX_STRANGER_TEXT if event.stranger else MAX_TEXT
-        self._write(self._line(event.stage, event.id, line, longest))
+        return self._line(event.stage, event.id, line, longest)
 
     def _write(self, line: str) -> None:
         if self._writer is not None:
@@ -188,6 +282,13 @@ class AuditLog(Collector, Part):
         self._signs = False
         if self._writer is not None and self._chain is not None:
             self._writer.do(self._chain.sign)
+            self._writer.do(self._look_at_disk)
+
+    def _look_at_disk(self) -> None:
+        """Read the free space, in the writer's thread, because the disk may hang."""
+        if self._file is not None:
+            found = os.statvfs(self._file.parent)
+            self._disk_free = found.f_bavail * found.f_frsize
 
     def _leave_out(self) -> None:
         self._left_out += 1
@@ -255,8 +356,21 @@ class AuditLog(Collector, Part):
         return self._note("audit.dropped", count, self._other_ids())
 
     def collect(self) -> Iterator[Metric]:
+        events = CounterMetricFamily(
+            "kas_audit_events",
+            "Events of the audit log, by class: best_effort or enforced.",
+            labels=["class"],
+        )
+        for name, value in self._recorded.items():
+            events.add_metric([name], value)
+        yield events
+        yield from self._gauges()
         for name, text, value in (
-            ("kas_audit_events_total", "Events of the audit log.", self._recorded),
+            (
+                "kas_audit_refused_total",
+                "Requests that kas refused because the audit log cannot be written.",
+                self._refused,
+            ),
             (
                 "kas_audit_events_dropped_total",
                 (
@@ -277,6 +391,27 @@ class AuditLog(Collector, Part):
             ),
         ):
             yield CounterMetricFamily(name, text, value=value)
+
+    def _gauges(self) -> Iterator[Metric]:
+        if self._commits is None or self._chain is None:
+            return
+        yield GaugeMetricFamily(
+            "kas_audit_writable",
+            "1 unless the last enforced event could not be written.",
+            0 if self._commits.problem else 1,
+        )
+        if (signed_at := self._chain.signed_at) is not None:
+            yield GaugeMetricFamily(
+                "kas_audit_checkpoint_age_seconds",
+                "Seconds since the last checkpoint of the audit log.",
+                max(0.0, self._runtime.now() - signed_at),
+            )
+        if (free := self._disk_free) is not None:
+            yield GaugeMetricFamily(
+                "kas_audit_disk_free_bytes",
+                "Free bytes on the disk of the audit log, at the last checkpoint.",
+                free,
+            )
 
 
 def file_problems(audit: Audit | None, configuration: str | None) -> list[str]:

@@ -218,6 +218,15 @@ class Audit:
             "requests; all: every request"
         ),
     )
+    enforced: tuple[Literal["sessions", "changes", "secrets"], ...] = field(
+        default=("sessions",),
+        doc=(
+            "requests that kas forwards only after their first event is on disk, and "
+            "refuses with 503 if the log cannot be written; sessions: exec, attach, "
+            "port-forward, ephemeral containers and proxied requests; changes: "
+            "requests that may change something; secrets: reads of Secrets"
+        ),
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -100,8 +100,14 @@ class PathHost(Protocol):
     def leaves(self, request: Any, access: Access) -> None:
         """Stop counting *request*, which has ended."""
 
-    def path_begins(self, request: PathRequest, access: Access) -> None:
-        """Record the beginning of a request that may last, such as a watch."""
+    def path_begins(
+        self, request: PathRequest, access: Access
+    ) -> Deferred[None] | None:
+        """
+        Record the beginning of a request that may last, such as a watch.
+
+        :returns: see `RequestAudit.begin`.
+        """
 
     def path_ended(self, request: PathRequest, outcome: int | str) -> None:
         """Record the end of a request: the status, or why no response was sent."""
@@ -182,9 +188,26 @@ class PathRequest:
 
     def begin(self) -> None:
         """See `Sharing`."""
-        self._begun = True
         assert self.access is not None
-        self._host.path_begins(self, self.access)
+        committed = self._host.path_begins(self, self.access)
+        if committed is None:
+            self._begin(None)
+            return
+        committed.addCallbacks(self._begin, self._not_committed)
+        committed.addErrback(self._not_begun)
+
+    def _not_committed(self, failure: Failure) -> None:
+        failure.trap(CallError)
+        self.fail(503, f"kas: {failure.value}")
+
+    def _not_begun(self, failure: Failure) -> None:
+        self._log.failure("cannot begin a request for a path", failure)
+        self.fail(500, INTERNAL_ERROR)
+
+    def _begin(self, _: object) -> None:
+        if self.over:
+            return
+        self._begun = True
         self.exchange.resumeProducing()
         if self.exchange.head.length == 0 or self.exchange.complete:
             self._answer()

@@ -6,12 +6,26 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from modules.kubernetes_api.fields import audit_field
-from tunnel.api import Access, AuditEvent, AuditLevel, AuditStage, IAudit
+from tunnel.api import (
+    Access,
+    AuditEvent,
+    AuditLevel,
+    AuditStage,
+    EnforcedEvents,
+    IAudit,
+)
 from tunnel.http1 import Exchange, RequestHead
-from tunnel.kubernetes import Lasts, lasts, only_reads, request_info
+from tunnel.kubernetes import (
+    Lasts,
+    lasts,
+    only_reads,
+    opens_session,
+    request_info,
+)
 
 __all__ = ["RequestAudit", "RequestAudits"]
 
@@ -35,6 +49,9 @@ class RequestAudits:
         #: Whether anything is recorded.
         self.enabled = audit.level is not AuditLevel.NONE
         self._changes_only = audit.level is AuditLevel.CHANGES
+        self._sessions = EnforcedEvents.SESSIONS in audit.enforced
+        self._changes = EnforcedEvents.CHANGES in audit.enforced
+        self._secrets = EnforcedEvents.SECRETS in audit.enforced
 
     def of(
         self,
@@ -64,14 +81,27 @@ class RequestAudits:
         """
         return not self._changes_only or outcome in (401, 403) or not audit.reads
 
+    def enforces(self, method: bytes, target: bytes, upgrade: bool) -> bool:
+        """
+        Return whether a request must be on disk before it is forwarded.
+
+        :param target: as in `request_info`.
+        """
+        return (
+            (self._sessions and opens_session(method, target, upgrade))
+            or (self._secrets and _names_secrets(method, target))
+            or (self._changes and not only_reads(method, target, upgrade))
+        )
+
 
 class RequestAudit:
     """
     The events of the audit log about one request.
 
     A request that may last, such as ``exec`` or a watch, has an event when kas forwards
-    it, and an event when it has ended; both have the same id.  Any other request has
-    one event, when its response or its end is known.
+    it, and an event when it has ended; both have the same id.  So has a request whose
+    events are enforced, because its first event must be on disk before kas forwards it.
+    Any other request has one event, when its response or its end is known.
     """
 
     __slots__ = (
@@ -126,25 +156,32 @@ class RequestAudit:
         """Whether the log has the beginning of the request."""
         return self._begun
 
-    def forward(self, access: Access) -> bytes:
-        """
-        Return the header line with the id of the request for the API server.
-
-        If the request may last, this method records its beginning.
-        """
-        self._id = self._log.audit.new_id()
-        self.begin(access)
+    def field(self) -> bytes:
+        """Return the header line with the id of the request for the API server."""
+        self._id = self._id or self._log.audit.new_id()
         return audit_field(self._id)
 
-    def begin(self, access: Access) -> None:
-        """Record the beginning of a request, if the request may last."""
+    def begin(self, access: Access) -> Deferred[None] | None:
+        """
+        Record the beginning of a request, if the request may last or is enforced.
+
+        :returns: a `Deferred` if the request must wait until its event is on disk; it
+            fails with `CallError` if the log cannot be written.
+        """
         head = self._head
-        may_last = head.upgrade or lasts(head.method, self._target) is not Lasts.NO
-        if may_last and self._log.wants("", self):
-            self._id = self._id or self._log.audit.new_id()
-            self._begun = True
-            self._since = self._log.seconds()
-            self._record(AuditStage.BEGUN, access, "", {})
+        method, upgrade = head.method, bool(head.upgrade)
+        enforced = not self._reads and self._log.enforces(method, self._target, upgrade)
+        may_last = upgrade or lasts(method, self._target) is not Lasts.NO
+        if not enforced and not (may_last and self._log.wants("", self)):
+            return None
+        self._id = self._id or self._log.audit.new_id()
+        self._begun = True
+        self._since = self._log.seconds()
+        event = self._event(AuditStage.BEGUN, access, "", {})
+        if enforced:
+            return self._log.audit.commit(event)
+        self._log.audit.record(event)
+        return None
 
     def answer(
         self, access: Access | None, status: int, unanswered: bool = False
@@ -209,6 +246,15 @@ class RequestAudit:
         outcome: str,
         said: dict[str, str | int | bool],
     ) -> None:
+        self._log.audit.record(self._event(stage, access, outcome, said))
+
+    def _event(
+        self,
+        stage: AuditStage,
+        access: Access | None,
+        outcome: str,
+        said: dict[str, str | int | bool],
+    ) -> AuditEvent:
         head = self._head
         info = request_info(head.method, self._target)
         for name, value in (
@@ -225,17 +271,23 @@ class RequestAudit:
         ):
             if value:
                 said[name] = value
-        self._log.audit.record(
-            AuditEvent(
-                "kubernetes.request",
-                access,
-                outcome,
-                said,
-                stranger=access is None,
-                id=self._id,
-                stage=stage,
-            )
+        return AuditEvent(
+            "kubernetes.request",
+            access,
+            outcome,
+            said,
+            stranger=access is None,
+            id=self._id,
+            stage=stage,
         )
+
+
+def _names_secrets(method: bytes, target: bytes) -> bool:
+    # This comparison excludes nearly every request; an escape may hide the word.
+    if b"secrets" not in target and b"%" not in target:
+        return False
+    info = request_info(method, target)
+    return info.resource == "secrets" and not info.group
 
 
 def _user_agent(head: RequestHead) -> str:

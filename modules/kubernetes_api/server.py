@@ -352,7 +352,7 @@ class KubernetesApiServer:
                 callbackArgs=(request,),
                 errbackArgs=(request,),
             )
-            answer.addErrback(self._log_bug, request)
+            answer.addErrback(self.log_bug, request)
         else:
             self._admit(request, answer)
         return request
@@ -411,10 +411,11 @@ class KubernetesApiServer:
             return self.audits.of(exchange, target, reads=True)
         return self.audits.of(exchange, target, base=b"/" + served.name.encode())
 
-    def path_begins(self, request: PathRequest, access: Access) -> None:
+    def path_begins(
+        self, request: PathRequest, access: Access
+    ) -> Deferred[None] | None:
         """See `PathHost`."""
-        if request.audit is not None:
-            request.audit.begin(access)
+        return None if request.audit is None else request.audit.begin(access)
 
     def path_refused(self, request: PathRequest, status: int, message: str) -> str:
         """See `PathHost`."""
@@ -467,6 +468,16 @@ class KubernetesApiServer:
         self.metrics.in_flight -= 1
         self.shares.leave(watch, access)
 
+    def watch_begins(
+        self, exchange: Exchange, head: RequestHead, access: Access
+    ) -> Deferred[None] | None:
+        """See `WatchHost`."""
+        audit = self._audit_watch(exchange, head)
+        committed = None if audit is None else audit.begin(access)
+        if committed is not None:
+            committed.addErrback(_refuse_watch)
+        return committed
+
     def open_watch(
         self,
         exchange: Exchange,
@@ -478,7 +489,7 @@ class KubernetesApiServer:
         fields = self._outgoing.of(head, access)
         audit = self._audit_watch(exchange, head)
         if audit is not None:
-            fields += audit.forward(access)
+            fields += audit.field()
         found = fitted(encode_request(b"GET", head.target, fields))
         if found is None:
             raise Refused(431, f"kas -> agent: {access.who} has too many groups")
@@ -622,7 +633,8 @@ class KubernetesApiServer:
         self._log.failure("cannot check a credential", failure)
         return 500, "kas: cannot check the credential; see the log of kas"
 
-    def _log_bug(self, failure: Failure, request: ProxiedRequest) -> None:
+    def log_bug(self, failure: Failure, request: ProxiedRequest) -> None:
+        """Respond to *request* after an error in kas."""
         self._log.failure("cannot begin a request", failure)
         request.fail(500, INTERNAL_ERROR)
 
@@ -667,8 +679,17 @@ class KubernetesApiServer:
             return
         if request.exchange.head.method not in READS:
             fields += credential_field(access.credential_id)
+        committed = None
         if request.audit is not None:
-            fields += request.audit.forward(access)
+            committed = request.audit.begin(access)
+            fields += request.audit.field()
+        if committed is None:
+            self.forward(request, access, fields)
+        else:
+            request.wait_for(committed, fields)
+
+    def forward(self, request: ProxiedRequest, access: Access, fields: bytes) -> None:
+        """Forward *request* with *fields*, after its beginning is recorded."""
         if self._tracer is not None:
             fields = request.trace(self._tracer, access, fields)
         if self._count is not None:
@@ -763,6 +784,7 @@ class ProxiedRequest:
         "_boundary",
         "_bytes_in",
         "_bytes_out",
+        "_commits",
         "_ending",
         "_fields",
         "_forwarded",
@@ -810,6 +832,8 @@ class ProxiedRequest:
         self.checking: Deferred[Access] | None = None
         #: Whether the request waits for its turn, so that kas does not read its body.
         self.held = False
+        # Whether the request waits until its event is on disk.
+        self._commits = False
         self._stream: IStream | None = None
         self.started_at = module.clock.seconds()
         self._informational = 0
@@ -867,9 +891,35 @@ class ProxiedRequest:
         """See `Sharing`."""
         assert self.access is not None
         self.module.begin(self, self.access)
-        if self.held:
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self.held and not self._commits:
             self.held = False
             self.exchange.resumeProducing()
+
+    def wait_for(self, committed: Deferred[None], fields: bytes) -> None:
+        """Forward the request, with *fields*, as soon as its event is on disk."""
+        self._commits = True
+        self.hold()
+        committed.addCallbacks(
+            self._committed, self._not_committed, callbackArgs=(fields,)
+        )
+        committed.addErrback(self.module.log_bug, self)
+        committed.addBoth(lambda _: self._read_on())
+
+    def _committed(self, _: object, fields: bytes) -> None:
+        self._commits = False
+        if not self._over:
+            assert self.access is not None
+            self.module.forward(self, self.access, fields)
+
+    def _not_committed(self, failure: Failure) -> None:
+        self._commits = False
+        failure.trap(CallError)
+        # Without Retry-After: with it, kubectl would retry ten times, and print nothing
+        # for minutes.
+        self.fail(503, f"kas: {failure.value}")
 
     def begin_failed(self) -> None:
         """See `Sharing`."""
@@ -1263,6 +1313,12 @@ class ProxiedRequest:
 
 
 classImplements(ProxiedRequest, IPathReceiver)
+
+
+def _refuse_watch(failure: Failure) -> None:
+    """Refuse a watch whose beginning cannot be recorded."""
+    failure.trap(CallError)
+    raise Refused(503, f"kas: {failure.value}")
 
 
 def _may_have_run(reason: Exception) -> bool:

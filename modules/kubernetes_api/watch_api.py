@@ -31,11 +31,13 @@ from urllib.parse import urlencode
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import Protocol as WebSocketCore
 from websockets.protocol import Side, State
 from zope.interface import implementer
 
+from modules.kubernetes_api.frontdoor import Refused
 from modules.kubernetes_api.shares import TooMany
 from modules.kubernetes_api.statuses import INTERNAL_ERROR
 from modules.kubernetes_api.watch_turns import WatchTurns
@@ -138,6 +140,16 @@ class WatchHost(Protocol):
 
     def leaves(self, watch: Any, access: Access) -> None:
         """Stop counting *watch*, which has ended."""
+
+    def watch_begins(
+        self, exchange: Exchange, head: RequestHead, access: Access
+    ) -> Deferred[None] | None:
+        """
+        Record the beginning of a watch.
+
+        :returns: a `Deferred` if the watch must wait until its event is on disk; it
+            fails with `Refused` if the log cannot be written.
+        """
 
     def open_watch(
         self,
@@ -626,6 +638,29 @@ class _Watch:
             self._record(403)
             self._fail({"message": why})
             return
+        exchange = self._connection.exchange
+        committed = host.watch_begins(exchange, head, self._access)
+        if committed is None:
+            self._open(head)
+            return
+        committed.addCallback(self._committed, head)
+        committed.addErrback(self._not_open)
+
+    def _committed(self, _: object, head: RequestHead) -> None:
+        if not self.over:
+            self._open(head)
+
+    def _not_open(self, failure: Failure) -> None:
+        """End the watch, because its beginning cannot be recorded."""
+        if not isinstance(failure.value, Refused):
+            self._log.failure("cannot begin a watch", failure)
+            self.begin_failed()
+        elif not self.over:
+            self._record_failure(failure.value)
+            self._fail({"message": str(failure.value)})
+
+    def _open(self, head: RequestHead) -> None:
+        host = self._connection.host
         self._live = True
         try:
             exchange = self._connection.exchange

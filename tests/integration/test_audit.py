@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -342,3 +346,128 @@ def test_a_search_in_a_fleet(short: Path) -> None:
         eventually(partial, what="the name of the kas that was killed")
     finally:
         fleet.stop()
+
+
+class EnforcingKas(AuditedKas):
+    """One that records changes before it forwards them."""
+
+    @property
+    def configuration(self) -> Path:
+        path = super().configuration
+        text = path.read_text()
+        wanted = "{file: audit.jsonl, enforced: [sessions, changes]}"
+        path.write_text(text.replace("{file: audit.jsonl}", wanted))
+        return path
+
+
+def limit_files(kas: Kas, size: int) -> None:
+    """Let kas write files up to *size* bytes, as on a full disk."""
+    assert kas.process is not None
+    pid = kas.process.child.pid
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
+
+
+def create(way: Way, namespace: str, name: str) -> tuple[int, str]:
+    """Create an object; return the status, and the message of an error."""
+    body = json.dumps({"metadata": {"name": name}}).encode()
+    head = way.head(
+        "POST",
+        config_maps(namespace),
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    )
+    with way.connect() as connection:
+        connection.send(head + body)
+        answer = connection.answer()
+    return answer.status, str(json.loads(answer.body).get("message", ""))
+
+
+def test_a_full_disk(
+    tmp_path: Path, control_plane: ControlPlane, namespace: str
+) -> None:
+    """Changes are refused with the reason, reads go on, and no restart is needed."""
+    kas = EnforcingKas(tmp_path / "kas")
+    kas.start()
+    agentk = Agentk(kas, kas.add_agent("main"), control_plane.agent)
+    agentk.start()
+    try:
+        said = kas.ctl("user", "add", "alice", "--agent", "main", "--as-agent")
+        token = next(word for word in said.split() if len(word) > 40)
+        way = Way("proxied", kas.proxy, kas.authority, f"user:1:{token}")
+        kas.knows(way)
+        assert create(way, namespace, "before")[0] == 201
+        file = kas.folder / "audit.jsonl"
+        eventually(lambda: '"outcome":"201"' in file.read_text(), what="the end")
+        limit_files(kas, file.stat().st_size)
+        for number in range(3):
+            began = time.monotonic()
+            status, message = create(way, namespace, f"full-{number}")
+            # The limit of the sheet is 0.1 s; the machine may be busy.
+            assert time.monotonic() - began < 2.0
+            assert status == 503
+            assert "must be in the audit log of kas" in message
+            assert "File too large" in message
+            assert way.ask("GET", config_maps(namespace)).status == 200
+        limit_files(kas, resource.RLIM_INFINITY)
+        assert create(way, namespace, "after")[0] == 201
+        listed = json.loads(way.ask("GET", config_maps(namespace)).body)["items"]
+        names = {one["metadata"]["name"] for one in listed}
+        assert {"before", "after"} == names - {"kube-root-ca.crt"}
+        eventually(lambda: '"audit.refused"' in file.read_text(), what="the refusals")
+    finally:
+        agentk.stop()
+        kas.stop()
+    (refused,) = (
+        json.loads(one)
+        for one in file.read_text().splitlines()
+        if '"action":"audit.refused"' in one
+    )
+    assert (refused["count"], refused["reason"]) == (3, "File too large")
+    status, said = verified(kas)
+    assert status == 0, said
+
+
+def test_no_change_without_its_event(
+    tmp_path: Path, control_plane: ControlPlane, namespace: str
+) -> None:
+    """Each executed request is in the log, although kas is killed."""
+    kas = EnforcingKas(tmp_path / "kas")
+    kas.start()
+    agentk = Agentk(kas, kas.add_agent("main"), control_plane.agent)
+    agentk.start()
+    audit = control_plane.audit()
+    said = kas.ctl("user", "add", "alice", "--agent", "main", "--as-agent")
+    token = next(word for word in said.split() if len(word) > 40)
+    way = Way("proxied", kas.proxy, kas.authority, f"user:1:{token}")
+    created = 0
+    try:
+        for turn in range(4):
+            kas.knows(way)
+            assert kas.process is not None
+            child = kas.process.child
+            timer = threading.Timer(1.0 + turn * 0.13, child.kill)
+            timer.start()
+            with suppress(OSError, EOFError, AssertionError, ValueError):
+                for number in range(10_000):
+                    status, _ = create(way, namespace, f"turn-{turn}-{number}")
+                    created += status == 201
+            timer.join()
+            kas.process.kill()
+            kas.start()
+    finally:
+        agentk.stop()
+        kas.stop()
+    assert created > 4
+    begun = {
+        json.loads(one)["id"]
+        for one in (kas.folder / "audit.jsonl").read_text().splitlines()
+        if '"stage":"begun"' in one and one.endswith("}")
+    }
+    theirs = {
+        one["auditID"]
+        for one in audit.wait_for(f"/{namespace}/config", created)
+        if one["verb"] == "create"
+    }
+    assert len(theirs) >= created
+    assert theirs <= begun

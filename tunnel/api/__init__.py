@@ -47,7 +47,13 @@ from tunnel.api.agent_paths import (
 )
 from tunnel.api.agent_scope import MAX_SCOPE, SCOPE, AgentScope
 from tunnel.api.agents import ConnectedAgent, IAgents, KubernetesVersion
-from tunnel.api.audit import AuditEvent, AuditLevel, AuditStage, IAudit
+from tunnel.api.audit import (
+    AuditEvent,
+    AuditLevel,
+    AuditStage,
+    EnforcedEvents,
+    IAudit,
+)
 from tunnel.api.cable import (
     CableStarted,
     ICable,
@@ -200,6 +206,7 @@ __all__ = [
     "ConnectedAgent",
     "CredentialRevoked",
     "Draining",
+    "EnforcedEvents",
     "FollowedRef",
     "FollowedRefs",
     "GitAddress",

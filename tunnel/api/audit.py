@@ -8,6 +8,7 @@ from collections.abc import (
 from enum import Enum
 
 import attrs
+from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from tunnel.api.users import Access
@@ -16,6 +17,7 @@ __all__ = [
     "AuditEvent",
     "AuditLevel",
     "AuditStage",
+    "EnforcedEvents",
     "IAudit",
 ]
 
@@ -29,10 +31,25 @@ class AuditLevel(Enum):
     ALL = "all"
 
 
+class EnforcedEvents(Enum):
+    """
+    Requests that kas forwards only after their first event is on disk.
+    """
+
+    #: ``exec``, ``attach``, ``port-forward``, ephemeral containers, proxied requests,
+    #: and other connections that are upgraded.
+    SESSIONS = "sessions"
+    #: Requests that may change something.
+    CHANGES = "changes"
+    #: Reads of Secrets.
+    SECRETS = "secrets"
+
+
 class AuditStage(Enum):
     """The part of an action that an event describes."""
 
-    #: A request that may last was forwarded; an event `ENDED` with the same id follows.
+    #: A request that may last, or is enforced, will be forwarded; an event `ENDED` with
+    #: the same id follows.
     BEGUN = "begun"
     #: A request got its response.
     ANSWERED = "answered"
@@ -74,6 +91,10 @@ class IAudit(Interface):
 
     level: AuditLevel = Attribute("The operator's choice of events.")
 
+    enforced: frozenset[EnforcedEvents] = Attribute(
+        "The requests that must not be forwarded before `commit` has succeeded."
+    )
+
     def new_id() -> str:
         """
         Return a new id for an event, a UUID of version 7.
@@ -84,3 +105,11 @@ class IAudit(Interface):
 
     def record(event: AuditEvent) -> None:
         """Write one event to the audit log, without waiting."""
+
+    def commit(event: AuditEvent) -> Deferred[None]:
+        """
+        Write one event to the audit log, and wait until it is on disk.
+
+        The `Deferred` fails with `CallError` (UNAVAILABLE), whose text is for the
+        client, if the log cannot be written.
+        """

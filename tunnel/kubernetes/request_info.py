@@ -25,6 +25,7 @@ __all__ = [
     "escapes_root",
     "lasts",
     "only_reads",
+    "opens_session",
     "query_flag",
     "query_value",
     "request_info",
@@ -258,6 +259,38 @@ def lasts(method: bytes, target: bytes) -> Lasts:
     if info.subresource == "log" and query_flag(target.partition(b"?")[2], b"follow"):
         return Lasts.LOG
     return Lasts.NO
+
+
+#: Subresources that run programs in a container, or connect to one.  A proxied request
+#: to a node or a pod can do the same through the kubelet.
+_SESSIONS: Final = frozenset(
+    {"attach", "ephemeralcontainers", "exec", "portforward", "proxy"}
+)
+
+
+def opens_session(method: bytes, target: bytes, upgrade: bool = False) -> bool:
+    """
+    Tell whether a request opens a connection to a program in the cluster: ``exec``,
+    ``attach``, ``port-forward``, an ephemeral container, a proxied request, or any
+    other upgraded connection except for a watch.
+
+    :param target: as in `request_info`.
+    :param upgrade: whether the client requests an upgrade to another protocol.
+    """
+    if upgrade:
+        return not only_reads(method, target, upgrade)
+    # This comparison excludes nearly every request; an escape may hide the words.
+    if not (
+        b"exec" in target
+        or b"proxy" in target
+        or b"attach" in target
+        or b"portforward" in target
+        or b"ephemeralcontainers" in target
+        or b"%" in target
+    ):
+        return False
+    info = request_info(method, target)
+    return info.verb == "proxy" or info.subresource in _SESSIONS
 
 
 # Read-only access.

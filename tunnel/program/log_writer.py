@@ -120,6 +120,8 @@ class FileSink(StreamSink):
         self._path = path.absolute()
         self._rotate_at = rotate_at
         self._size = 0
+        # Whether the folder may not have the file's name on disk yet.
+        self._is_new = True
         super().__init__(-1)
         self._descriptor = self._open()
 
@@ -127,6 +129,7 @@ class FileSink(StreamSink):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         descriptor = os.open(self._path, flags, 0o666)
         self._size = os.fstat(descriptor).st_size
+        self._is_new = True
         # The disk may have been full for an earlier process.
         self._is_partial = _ends_within_line(self._path)
         return descriptor
@@ -142,12 +145,15 @@ class FileSink(StreamSink):
 
     def sync(self) -> None:
         """
-        Wait until all lines are on disk.
+        Wait until all lines are on disk, and the name of the file.
 
         :raises OSError: if the disk does not accept them.
         """
         try:
             os.fdatasync(self._descriptor)
+            if self._is_new:
+                _sync_folder(self._path.parent)
+                self._is_new = False
         except OSError as error:
             # Pipes and devices have no disk.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
@@ -179,6 +185,14 @@ class FileSink(StreamSink):
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _ends_within_line(path: Path) -> bool:
@@ -235,6 +249,16 @@ class LogWriter:
             self._thread.start()
             # If the start fails, the process ends before the reactor runs.
             atexit.register(self.last_words)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread was started."""
+        return self._thread is not None
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the thread has ended, because of an error in this program."""
+        return self._thread is not None and not self._thread.is_alive()
 
     def write(self, line: str) -> None:
         """Write *line*, which ends with a line feed; if the queue is full, drop it."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+
+from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
-from tunnel.api import AuditEvent, AuditLevel, IAudit
+from tunnel.api import AuditEvent, AuditLevel, EnforcedEvents, IAudit
 
 __all__ = ["FakeAudit"]
 
@@ -15,8 +18,13 @@ class FakeAudit:
 
     def __init__(self) -> None:
         self.level = AuditLevel.ALL
+        self.enforced: frozenset[EnforcedEvents] = frozenset()
         #: Events that the module recorded.
         self.events: list[AuditEvent] = []
+        #: Results for the next calls of `commit`; without one, a call succeeds.
+        self.commits: deque[Deferred[None]] = deque()
+        #: Events that the module committed, which are in `events`, too.
+        self.committed: list[AuditEvent] = []
         self._ids = 0
 
     def new_id(self) -> str:
@@ -25,3 +33,8 @@ class FakeAudit:
 
     def record(self, event: AuditEvent) -> None:
         self.events.append(event)
+
+    def commit(self, event: AuditEvent) -> Deferred[None]:
+        self.committed.append(event)
+        self.record(event)
+        return self.commits.popleft() if self.commits else succeed(None)

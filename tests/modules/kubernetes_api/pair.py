@@ -25,6 +25,7 @@ from tunnel.api import (
     DEFAULT_OPTIONS,
     Access,
     AuditLevel,
+    EnforcedEvents,
     HasPeer,
     Impersonation,
     IStream,
@@ -361,6 +362,7 @@ class World:
     def __init__(
         self,
         audit_level: AuditLevel = AuditLevel.NONE,
+        enforced: Collection[EnforcedEvents] = (),
         page_origins: tuple[str, ...] = (),
         traced: bool = False,
         **settings: Any,
@@ -371,6 +373,7 @@ class World:
             self.link, self.clock, KubernetesApiConfiguration(**settings)
         )
         self.server_api.audit.level = audit_level
+        self.server_api.audit.enforced = frozenset(enforced)
         self.server_api.page_origins = page_origins
         self.server_api.access = {"alice": ALICE, "root": ROOT}
         self.cluster = Cluster()

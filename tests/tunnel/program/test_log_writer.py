@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import threading
 from pathlib import Path
@@ -319,3 +320,42 @@ def test_lost_lines_are_told_at_the_end(
     disk.room = 100
     writer.last_words()
     assert file.read_text() == "1 dropped\n"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_state_of_the_thread(tmp_path: Path) -> None:
+    """An error in this program ends the thread, and callers can notice that."""
+    writer = LogWriter(FileSink(tmp_path / "log"), lambda count: f"{count}\n")
+    assert (writer.is_running, writer.is_dead) == (False, False)
+    writer.start()
+    assert (writer.is_running, writer.is_dead) == (True, False)
+
+    def fail() -> None:
+        raise SystemExit
+
+    writer.do(fail)
+    assert writer._thread is not None
+    writer._thread.join(30.0)
+    assert (writer.is_running, writer.is_dead) == (True, True)
+
+
+def test_the_name_of_a_new_file_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for each file."""
+    synced: list[bool] = []
+    real = os.fsync
+
+    def sync(descriptor: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    sink = FileSink(tmp_path / "log")
+    for _ in range(2):
+        sink.write(b"line\n")
+        sink.sync()
+        sink.sync()
+        assert synced == [True]
+        synced.clear()
+        sink.rotate()
