@@ -17,6 +17,7 @@ from kas.agents.last_seen import LastSeen
 from kas.agents.part import AgentsPart
 from kas.agents.registry import Registry
 from kas.api.part import ApiPart
+from kas.audit.exports.part import AuditExports
 from kas.audit.log import AuditLog
 from kas.audit.search import AuditQuery, Newest, newest
 from kas.audit.service import AUDIT_LOG, PEER_AUDIT_LOG, AuditSearches
@@ -142,7 +143,9 @@ class KasService(ProgramService):
             listening,
             runtime,
         )
-        self._audit = AuditLog(configuration.observability.audit, runtime, state)
+        audit = configuration.observability.audit
+        self._audit = AuditLog(audit, runtime, state)
+        exports = AuditExports(audit, runtime, state)
         api = ApiPart(configuration.api, listening, runtime)
         git = make_repositories(configuration.gitaly, state, runtime)
         pages = Pages()
@@ -174,7 +177,7 @@ class KasService(ProgramService):
             count_usage=None if gitlab.usage is None else gitlab.usage.count,
             page_origins=gitlab.origins,
         )
-        self._serve_searches(configuration.observability.audit, api)
+        self._serve_searches(audit, api)
         grace = agent.listen.shutdown_grace_period
         hosted = ModulesPart(modules, self._context, grace)
         self.modules = hosted.host
@@ -200,6 +203,7 @@ class KasService(ProgramService):
             self._context.problems.by_module,
         )
         self.metrics.register(self._audit)
+        self.metrics.register(exports)
         self.metrics.register(FleetCollector(self.fleet, self.router, fleet.balance))
         register_process_metrics(
             self.metrics, "kas", listening, lambda: self.dropped_lines
@@ -207,6 +211,7 @@ class KasService(ProgramService):
         self._place = self._make_place(state, configuration)
         self.compose(
             self._audit,
+            exports,
             self._place,
             *telemetry_parts(configuration.observability.sentry, "kas", runtime),
             credentials,

@@ -13,7 +13,7 @@ from kas.audit.notes import MAX_NOTE
 from kas.state.directory import StateDirectory
 from tunnel.toolkit.files import replace_file
 
-__all__ = ["FOLDER", "MAX_CHAINS", "LastCheckpoints"]
+__all__ = ["FOLDER", "MAX_CHAINS", "LastCheckpoints", "log_digest"]
 
 #: Name of the folder.
 FOLDER = "audit"
@@ -42,7 +42,7 @@ class LastCheckpoints:
 
     def __init__(self, state: StateDirectory, log: Path | None = None) -> None:
         self.folder = state.file(FOLDER)
-        self._prefix = "" if log is None else f"{_digest(log)}-"
+        self._prefix = "" if log is None else f"{log_digest(log)}-"
 
     def write(self, kas: str, note: str) -> None:
         """
@@ -118,7 +118,7 @@ class LastCheckpoints:
         return sorted(found, reverse=True)
 
 
-def _digest(log: Path) -> str:
+def log_digest(log: Path) -> str:
     """
     Return a name for a log that is the same after a restart.
 

@@ -18,7 +18,16 @@ from kas.audit.chain import CHAINS, CHECKPOINT, CONTINUE
 from kas.audit.files import in_order, lines_of
 from kas.audit.fragments import MARK
 
-__all__ = ["AuditQuery", "Found", "Newest", "ObjectPattern", "newest"]
+__all__ = [
+    "AuditQuery",
+    "Found",
+    "Newest",
+    "ObjectPattern",
+    "is_denied",
+    "is_event",
+    "newest",
+    "pieces_of",
+]
 
 #: Maximum bytes of the lines that a search keeps: the response of one kas to another
 #: one must fit into a message of 4 MiB, also with the overhead of JSON.
@@ -154,16 +163,16 @@ class AuditQuery:
             if not all(one in line for one in needles):
                 continue
             # The disk may have been full, for another worker, too.
-            for piece in _pieces(line):
+            for piece in pieces_of(line):
                 try:
                     event = json.loads(piece)
                 except (ValueError, RecursionError):
                     continue
-                if _is_event(event) and self.matches(event):
+                if is_event(event) and self.matches(event):
                     yield Found(piece.rstrip(b"\n"), event)
 
 
-def _pieces(line: bytes) -> Iterator[bytes]:
+def pieces_of(line: bytes) -> Iterator[bytes]:
     """Yield the parts of a line that may be lines of several workers."""
     start = 0
     while (end := line.find(MARK, start + 1)) > 0:
@@ -172,7 +181,7 @@ def _pieces(line: bytes) -> Iterator[bytes]:
     yield line[start:]
 
 
-def _is_event(event: Any) -> bool:
+def is_event(event: Any) -> bool:
     """Tell whether a value has the form of an event; anyone may write to the file."""
     return isinstance(event, dict) and all(
         isinstance(event.get(one, ""), str) for one in ("action", "time")

@@ -7,9 +7,11 @@ module is found; the module's own schema then parses it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -37,11 +39,17 @@ from tunnel.config import (
     Tracing,
     authorities,
     field,
+    identity,
+    is_installed,
     is_positive,
+    is_url,
     read,
     read_file,
 )
 from tunnel.toolkit.forwarded import are_proxies
+from tunnel.toolkit.secret_file import read_secret
+from tunnel.toolkit.urls import is_private
+from tunnel.toolkit.webhook_signature import standard_signature
 
 __all__ = [
     "AgentListen",
@@ -206,6 +214,102 @@ class KasTracing(Tracing):
     )
 
 
+#: Maximum number of exports of the audit log: each has a thread.
+MAX_EXPORTS = 8
+
+
+@attrs.frozen(kw_only=True)
+class AuditExport:
+    """An entry of ``observability.audit.exports``."""
+
+    name: str = field(doc="name of the export in metrics, logs and file names")
+    format: Literal["webhook", "otlp", "syslog"] = field(
+        doc=(
+            "webhook: the stored lines in signed POST requests (Standard Webhooks); "
+            "otlp: logs of OpenTelemetry over HTTP; syslog: RFC 5424 over TLS"
+        )
+    )
+    url: str = field(
+        doc="https://…; for otlp, without a path, /v1/logs; for syslog tls://host:6514"
+    )
+    secret_file: ExistingFile | None = field(
+        default=None,
+        doc=(
+            "for webhook: secrets that sign (whsec_…), one per line; for otlp: a token "
+            "that is sent as Bearer"
+        ),
+    )
+    ca_certificate_file: ExistingFile | None = field(
+        default=None,
+        doc=(
+            "PEM certificates that sign the receiver's, in addition to the usual ones; "
+            "for syslog in place of them"
+        ),
+        validator=authorities,
+    )
+    certificate_file: ExistingFile | None = field(
+        default=None, doc="for syslog: certificate of kas, if the receiver requires one"
+    )
+    key_file: ExistingFile | None = field(
+        default=None, doc="private key for certificate_file"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if re.fullmatch("[a-z0-9][a-z0-9-]{0,31}", self.name) is None:
+            raise Invalid("use 1 to 32 characters of a-z, 0-9 and -", "name")
+        self._check_url()
+        is_syslog = self.format == "syslog"
+        if is_syslog and self.secret_file is not None:
+            raise Invalid("has no effect with syslog; remove it", "secret_file")
+        if self.format == "webhook":
+            if self.secret_file is None:
+                raise Invalid("secret_file is missing; webhooks are signed")
+            try:
+                standard_signature(read_secret(self.secret_file), "", 0, b"")
+            except ValueError as error:
+                raise Invalid(str(error), "secret_file") from None
+        if (self.certificate_file is None) != (self.key_file is None):
+            there = "key_file" if self.certificate_file is None else "certificate_file"
+            raise Invalid("certificate_file and key_file belong together", there)
+        if self.certificate_file is not None and self.key_file is not None:
+            if not is_syslog:
+                raise Invalid("has an effect only with syslog", "certificate_file")
+            identity(self.certificate_file, self.key_file)
+        if self.format == "otlp":
+            is_installed("opentelemetry", "tracing")
+
+    def _check_url(self) -> None:
+        if self.format == "syslog":
+            if not _is_syslog_url(self.url):
+                raise Invalid("write tls://HOST or tls://HOST:PORT", "url")
+            return
+        try:
+            is_url(self, None, self.url)
+        except ValueError as error:
+            raise Invalid(str(error), "url") from None
+        if not is_private(self.url):
+            raise Invalid("use https, because events contain data about users", "url")
+
+
+def _is_syslog_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        rest = url.path or url.query or url.fragment or "@" in url.netloc
+        return url.scheme == "tls" and bool(url.hostname) and url.port != 0 and not rest
+    except ValueError:
+        return False
+
+
+def _are_exports(
+    instance: object, attribute: object, value: tuple[AuditExport, ...]
+) -> None:
+    if len(value) > MAX_EXPORTS:
+        raise ValueError(f"at most {MAX_EXPORTS} exports are possible")
+    names = [one.name for one in value]
+    if len(set(names)) < len(names):
+        raise ValueError("two exports have the same name; each needs its own")
+
+
 @attrs.frozen(kw_only=True)
 class Audit:
     """``observability.audit``."""
@@ -226,6 +330,11 @@ class Audit:
             "port-forward, ephemeral containers and proxied requests; changes: "
             "requests that may change something; secrets: reads of Secrets"
         ),
+    )
+    exports: tuple[AuditExport, ...] = field(
+        default=(),
+        doc="other systems that get all lines of the log, from its files",
+        validator=_are_exports,
     )
 
 

@@ -52,7 +52,7 @@ from tunnel.config.problems import nearest
 from tunnel.config.reader import PartlyRead, Remark, Section
 from tunnel.config.reference import Key, keys
 from tunnel.config.schema import ExistingFile, Invalid, field, is_positive
-from tunnel.config.telemetry import Profile, Sentry, Tracing
+from tunnel.config.telemetry import Profile, Sentry, Tracing, is_installed
 from tunnel.config.texts import Duration, Size, Text, parse_duration, parse_size
 from tunnel.config.urls import is_url
 
@@ -77,6 +77,7 @@ __all__ = [
     "expiry_problem",
     "field",
     "identity",
+    "is_installed",
     "is_positive",
     "is_url",
     "json_schema",

@@ -11,14 +11,19 @@ from tunnel.config.schema import ExistingFile, Invalid, field
 from tunnel.config.texts import Duration
 from tunnel.config.urls import is_url
 
-__all__ = ["MAX_PROFILE_SECONDS", "Profile", "Sentry", "Tracing"]
+__all__ = ["MAX_PROFILE_SECONDS", "Profile", "Sentry", "Tracing", "is_installed"]
 
 #: Maximum number of seconds of one profile, which occupies a connection of the
 #: listener.
 MAX_PROFILE_SECONDS = 60
 
 
-def _is_installed(package: str, extra: str) -> None:
+def is_installed(package: str, extra: str) -> None:
+    """
+    Check that a package of an optional dependency is installed.
+
+    :raises Invalid: if it is not.
+    """
     if find_spec(package) is None:
         raise Invalid(
             f"this needs packages that are not installed: pip install 'txkas[{extra}]'"
@@ -44,7 +49,7 @@ class Tracing:
     )
 
     def __attrs_post_init__(self) -> None:
-        _is_installed("opentelemetry", "tracing")
+        is_installed("opentelemetry", "tracing")
 
 
 @attrs.frozen(kw_only=True)
@@ -60,7 +65,7 @@ class Sentry:
 
     def __attrs_post_init__(self) -> None:
         if self.dsn:
-            _is_installed("sentry_sdk", "sentry")
+            is_installed("sentry_sdk", "sentry")
             _check_dsn(self.dsn)
 
 

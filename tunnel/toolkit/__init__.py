@@ -36,5 +36,6 @@ Helpers for both programs and for modules; they are part of the stable API.
     secret_file.py  files with shared secrets
     held_bytes.py   limit on the bytes of responses in memory
     webhook_secret.py  secrets that authenticate webhooks of other systems
+    webhook_signature.py  signatures of webhooks
     files.py        files: change detection, atomic replacement, secrets, error texts
 """

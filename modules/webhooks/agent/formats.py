@@ -16,10 +16,10 @@ from uuid import UUID
 
 import attrs
 
-from modules.webhooks.agent.signatures import PREFIX, hub_signature, standard_signature
 from modules.webhooks.wire.settings import WebhookTarget
 from modules.webhooks.wire.webhooks_pb2 import Delivery
 from tunnel import __version__
+from tunnel.toolkit.webhook_signature import PREFIX, hub_signature, standard_signature
 
 __all__ = ["WebhookRequest", "webhook_request"]
 

@@ -235,3 +235,71 @@ def test_sections_of_modules_are_kept() -> None:
     got = read_configuration("modules:\n  echo:\n    greeting: hi\n", "kas.yaml")
     assert got.modules["echo"].keys() == ("greeting",)
     assert got.modules["echo"].path == "modules.echo"
+
+
+EXPORT = "observability: {audit: {file: a, exports: [{%s}]}}"
+WEBHOOK = "name: a, format: webhook, url: 'https://a.example', secret_file: secret"
+
+
+@pytest.mark.parametrize(
+    ("export", "key", "says"),
+    [
+        (WEBHOOK.replace("name: a", "name: A/b"), "name", "use 1 to 32 characters"),
+        (WEBHOOK.replace("https", "http"), "url", "use https"),
+        (WEBHOOK.replace("//a", "//u:p@a"), "url", "must not contain a user name"),
+        ("name: a, format: webhook, url: 'https://a'", "", "is missing"),
+        (WEBHOOK.replace(": secret", ": bad"), "secret_file", "not base64"),
+        (WEBHOOK.replace(": secret", ": short"), "secret_file", "has 5 bytes"),
+        (
+            f"{WEBHOOK}, certificate_file: secret, key_file: secret",
+            "certificate_file",
+            "only with syslog",
+        ),
+        (f"{WEBHOOK}, certificate_file: secret", "certificate_file", "belong together"),
+        ("name: a, format: syslog, url: 'https://a'", "url", "write tls://HOST"),
+        ("name: a, format: syslog, url: 'tls://a/b'", "url", "write tls://HOST"),
+        ("name: a, format: syslog, url: 'tls://a:x'", "url", "write tls://HOST"),
+        (
+            "name: a, format: syslog, url: 'tls://a', secret_file: secret",
+            "secret_file",
+            "no effect",
+        ),
+    ],
+)
+def test_exports_of_the_audit_log(
+    tmp_path: Path, export: str, key: str, says: str
+) -> None:
+    (tmp_path / "secret").write_text("0123456789abcdef")
+    (tmp_path / "bad").write_text("whsec_!!!!!!!!!!!!!!!!")
+    (tmp_path / "short").write_text("short")
+    (problem,) = problems(EXPORT % export, f"{tmp_path}/kas.yaml")
+    path = f"observability.audit.exports[0].{key}".rstrip(".")
+    assert f"{path}: " in problem
+    assert says in problem
+    assert not problems(EXPORT % WEBHOOK, f"{tmp_path}/kas.yaml")
+
+
+def test_names_of_exports_are_unique(tmp_path: Path) -> None:
+    """Each has a place in the log under its name."""
+    (tmp_path / "secret").write_text("0123456789abcdef")
+    twice = f"{WEBHOOK}}}, {{{WEBHOOK}"
+    (problem,) = problems(EXPORT % twice, f"{tmp_path}/kas.yaml")
+    assert "two exports have the same name" in problem
+    many = "}, {".join(WEBHOOK.replace("name: a", f"name: a{n}") for n in range(9))
+    (problem,) = problems(EXPORT % many, f"{tmp_path}/kas.yaml")
+    assert "at most 8 exports" in problem
+
+
+def test_syslog_without_further_settings() -> None:
+    export = "name: a, format: syslog, url: 'tls://siem.example.com'"
+    assert not problems(EXPORT % export)
+    export = "name: a, format: otlp, url: 'https://siem.example.com'"
+    assert not problems(EXPORT % export)
+
+
+@pytest.mark.parametrize("enforced", ["[]", "[sessions, changes, secrets]"])
+def test_enforced_events(enforced: str) -> None:
+    text = "observability: {audit: {file: a, enforced: %s}}"
+    assert not problems(text % enforced)
+    (problem,) = problems(text % "[all]")
+    assert "expected one of: sessions, changes, secrets" in problem

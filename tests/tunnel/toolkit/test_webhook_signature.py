@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from modules.webhooks.agent.signatures import hub_signature, standard_signature
+from tunnel.toolkit.webhook_signature import hub_signature, standard_signature
 
 KEY = "whsec_MfKQ9r8GKYqTwUPD8ILPZIo2LaLw"
 ID, TIME, BODY = "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
