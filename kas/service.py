@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,7 @@ from kas.agents.registry import Registry
 from kas.api.part import ApiPart
 from kas.audit.exports.part import AuditExports
 from kas.audit.log import AuditLog
+from kas.audit.retaining import AuditRetention
 from kas.audit.search import AuditQuery, Newest, newest
 from kas.audit.service import AUDIT_LOG, PEER_AUDIT_LOG, AuditSearches
 from kas.config.loading import certificate_names
@@ -41,6 +42,7 @@ from kas.state.directory import StateDirectory
 from kas.state.running_record import Announcer, RunningRecord
 from kas.storage.backend import Changed, make_stores
 from kas.web.listener import WebListener
+from tunnel.api import AuditEvent
 from tunnel.hosting.modules import Prepared
 from tunnel.hosting.pages import Pages
 from tunnel.hosting.scope import ModuleScope
@@ -146,6 +148,7 @@ class KasService(ProgramService):
         audit = configuration.observability.audit
         self._audit = AuditLog(audit, runtime, state)
         exports = AuditExports(audit, runtime, state)
+        retention = AuditRetention(audit, runtime, state, self._record, self._in_thread)
         api = ApiPart(configuration.api, listening, runtime)
         git = make_repositories(configuration.gitaly, state, runtime)
         pages = Pages()
@@ -204,6 +207,7 @@ class KasService(ProgramService):
         )
         self.metrics.register(self._audit)
         self.metrics.register(exports)
+        self.metrics.register(retention)
         self.metrics.register(FleetCollector(self.fleet, self.router, fleet.balance))
         register_process_metrics(
             self.metrics, "kas", listening, lambda: self.dropped_lines
@@ -212,6 +216,7 @@ class KasService(ProgramService):
         self.compose(
             self._audit,
             exports,
+            retention,
             self._place,
             *telemetry_parts(configuration.observability.sentry, "kas", runtime),
             credentials,
@@ -235,23 +240,27 @@ class KasService(ProgramService):
 
     def _serve_searches(self, settings: Audit | None, api: ApiPart) -> None:
         """Serve searches in the audit log to operators and to other kas."""
-        reactor = self._runtime.reactor
 
         def search(path: Path, query: AuditQuery, limit: int) -> Deferred[Newest]:
-            pool = reactor.getThreadPool()
-            return deferToThreadPool(
-                reactor, pool, newest, path, query, limit, time.monotonic
-            )
+            return self._in_thread(newest, path, query, limit, time.monotonic)
 
         peers = ModulePeers(ModuleScope("audit", None, lambda _: None), self.fleet)
         searches = AuditSearches(
             None if settings is None else settings.file.absolute(),
             peers,
             search,
-            lambda event: self._audit.record("kas", event),
+            self._record,
         )
         peers.handle(PEER_AUDIT_LOG, searches)
         api.services.handle("kas", AUDIT_LOG, searches)
+
+    def _in_thread(self, act: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+        """Call a function that blocks."""
+        reactor = self._runtime.reactor
+        return deferToThreadPool(reactor, reactor.getThreadPool(), act, *arguments)
+
+    def _record(self, event: AuditEvent) -> None:
+        self._audit.record("kas", event)
 
     def _make_place(
         self, state: StateDirectory, configuration: KasConfiguration

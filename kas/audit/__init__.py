@@ -12,6 +12,9 @@ The audit log: who did what, in lines that cannot be changed unnoticed.
     exports/        sends events to other systems
     verify.py       finds changes of the lines
     fragments.py    incomplete lines, and the lines that name them
+    retention.py    removes old files
+    retaining.py    the same, as a part of kas
+    holds.py        events that must not be removed
     key.py          the key for them, in the state directory
     last.py         the last checkpoint of each chain, in the state directory
 

@@ -291,6 +291,28 @@ class AuditExport:
             raise Invalid("use https, because events contain data about users", "url")
 
 
+@attrs.frozen(kw_only=True)
+class AuditKeep:
+    """
+    ``observability.audit.keep``: kas removes the oldest rotated files beyond a limit.
+    """
+
+    days: int | None = field(
+        default=None,
+        doc="age in days at which kas removes a file",
+        validator=attrs.validators.optional(is_positive),
+    )
+    size: Size | None = field(
+        default=None,
+        doc="maximum bytes of all files, such as 50GiB",
+        validator=attrs.validators.optional(is_positive),
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.days is None and self.size is None:
+            raise ValueError("write days, size or both")
+
+
 def _is_syslog_url(text: str) -> bool:
     try:
         url = urlsplit(text)
@@ -335,6 +357,10 @@ class Audit:
         default=(),
         doc="other systems that get all lines of the log, from its files",
         validator=_are_exports,
+    )
+    keep: AuditKeep | None = field(
+        default=None,
+        doc="limits beyond which kas removes rotated files; none without it",
     )
 
 

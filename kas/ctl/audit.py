@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -16,13 +16,15 @@ import click
 
 from kas.audit.chain import rfc3339
 from kas.audit.files import follow, in_order, lines_of
+from kas.audit.holds import Hold, Holds
 from kas.audit.key import read_signer
 from kas.audit.last import LastCheckpoints
 from kas.audit.notes import MAX_NOTE, NoteError, NoteKey
 from kas.audit.search import AuditQuery, Found, ObjectPattern
 from kas.audit.verify import LogFinding, LogReport, Verdict, Verifier
 from kas.ctl.calls import Callee, callee_options
-from kas.ctl.common import Ctl, command, counted, printable
+from kas.ctl.common import DURATION, Ctl, command, counted, printable
+from kas.ctl.operator import operator_name
 from tunnel.config import parse_duration
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.toolkit.files import in_words
@@ -248,7 +250,32 @@ def _search(ctl: Ctl, files: Sequence[Path], query: AuditQuery, limit: int) -> N
     exit status is 3 if events are missing because a file cannot be read.  With --output
     json, each line is a line of the log.
     """
-    count, is_partial = 0, False
+    count = 0
+
+    def show(found: Found) -> None:
+        nonlocal count
+        if count == limit:
+            raise _Ended
+        count += 1
+        _print(ctl, found)
+
+    try:
+        is_partial = _each(files, query, show)
+    except _Ended:
+        click.echo(f"stopped after {limit} events; see --limit and --since", err=True)
+        return
+    if is_partial:
+        raise SystemExit(PARTIAL)
+
+
+def _each(
+    files: Sequence[Path], query: AuditQuery, use: Callable[[Found], object]
+) -> bool:
+    """
+    Call *use* with each matching event, oldest first; return whether events are missing
+    because a file cannot be read.
+    """
+    is_partial = False
 
     def skip(path: Path, error: OSError) -> None:
         nonlocal is_partial
@@ -261,18 +288,106 @@ def _search(ctl: Ctl, files: Sequence[Path], query: AuditQuery, limit: int) -> N
         for one in logs:
             try:
                 for found in query.find(lines_of(one.file)):
-                    if count == limit:
-                        text = f"stopped after {limit} events; see --limit and --since"
-                        click.echo(text, err=True)
-                        return
-                    count += 1
-                    _print(ctl, found)
+                    use(found)
             except BrokenPipeError:
                 raise
             except OSError as error:
                 skip(one.path, error)
-    if is_partial:
-        raise SystemExit(PARTIAL)
+    return is_partial
+
+
+@command(audit, "hold")
+@click.option("--reason", required=True, help="Why the events are kept.")
+@click.option(
+    "--for",
+    "duration",
+    type=DURATION,
+    default=None,
+    metavar="DURATION",
+    help="Time until the hold ends, such as 90d  [default: it does not end].",
+)
+@click.option(
+    "--user",
+    default="",
+    help="Keep events of a credential (user:alice), its name, or an operator.",
+)
+@click.option("--agent", default="", help="Keep events of an agent, by name or id.")
+@click.option(
+    "--since",
+    type=_Time(),
+    default=None,
+    metavar="TIME",
+    help="Keep events from this time on.",
+)
+@click.option(
+    "--until",
+    type=_Time(),
+    default=None,
+    metavar="TIME",
+    help="Keep events before this time.",
+)
+def _hold(
+    ctl: Ctl,
+    reason: str,
+    duration: timedelta | None,
+    user: str,
+    agent: str,
+    since: str | None,
+    until: str | None,
+) -> None:
+    """
+    Keep events of the audit log, whatever observability.audit.keep says.
+
+    Without a selector, kas removes no file.  With one, kas removes no file with such an
+    event, and no newer file.
+    """
+    now = time.time()
+    hold = Hold(
+        id="",
+        reason=reason,
+        operator=operator_name(),
+        created=rfc3339(now),
+        expires="" if duration is None else rfc3339(now + duration.total_seconds()),
+        user=user,
+        agent=agent,
+        since=since or "",
+        until=until or "",
+    )
+    hold = Holds(ctl.existing()).add(hold, rfc3339(now))
+    details = {name: value for name, value in attrs.asdict(hold).items() if value}
+    for name in ("id", "created", "operator"):
+        details.pop(name)
+    ctl.record_if_running("audit.hold", hold=hold.id, **details)
+    ctl.result(attrs.asdict(hold), f"hold {hold.id} is in effect")
+
+
+@command(audit, "holds")
+def _holds(ctl: Ctl) -> None:
+    """Print the holds of the audit log."""
+    now = rfc3339(time.time())
+    holds = [one for one in Holds(ctl.existing()).read() if not one.is_over(now)]
+    rows = [
+        [
+            printable(text or "-")
+            for text in (one.id, one.expires[:19], one.user, one.agent, one.reason)
+        ]
+        for one in holds
+    ]
+    content = [attrs.asdict(one) for one in holds]
+    ctl.table(content, ["ID", "EXPIRES", "USER", "AGENT", "REASON"], rows)
+
+
+@command(audit, "release")
+@click.argument("hold_id", metavar="ID")
+def _release(ctl: Ctl, hold_id: str) -> None:
+    """End a hold of the audit log, so that kas may remove the events."""
+    hold = Holds(ctl.existing()).remove(hold_id)
+    if hold is None:
+        raise ConfigurationError(
+            [f"hold {hold_id} does not exist; 'kasctl audit holds' prints all"]
+        )
+    ctl.record_if_running("audit.release", hold=hold.id, reason=hold.reason)
+    ctl.result(attrs.asdict(hold), f"hold {hold.id} has ended")
 
 
 @command(audit, "query")

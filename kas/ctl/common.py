@@ -140,14 +140,16 @@ class Ctl:
         except ConfigurationError as error:
             self.note(f"the audit log has no entry for this change: {error}")
 
-    def _record_identity(self, change: Change) -> None:
+    def record_if_running(self, action: str, **details: str) -> None:
         """
-        Record a change of the identity file, if a kas that reads the file is running.
+        Record a change of the state directory, if a kas with this directory is running.
         """
         running = next(iter(self.all_running()), None)
         if running is not None:
-            path = path_of(self.existing(), running.pid)
-            self.record(path, change.action, name=change.name, **change.details)
+            self.record(path_of(self.existing(), running.pid), action, **details)
+
+    def _record_identity(self, change: Change) -> None:
+        self.record_if_running(change.action, name=change.name, **change.details)
 
     @staticmethod
     def now() -> datetime:

@@ -303,3 +303,19 @@ def test_enforced_events(enforced: str) -> None:
     assert not problems(text % enforced)
     (problem,) = problems(text % "[all]")
     assert "expected one of: sessions, changes, secrets" in problem
+
+
+@pytest.mark.parametrize(
+    ("keep", "says"),
+    [
+        ("{}", "write days, size or both"),
+        ("{days: 0}", "days"),
+        ("{size: 0}", "size"),
+        ("{days: 30}", ""),
+        ("{size: 50GiB}", ""),
+    ],
+)
+def test_limits_of_the_audit_log(keep: str, says: str) -> None:
+    found = problems(f"observability: {{audit: {{file: a, keep: {keep}}}}}")
+    assert len(found) == bool(says)
+    assert says in "".join(found)

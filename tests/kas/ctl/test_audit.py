@@ -276,3 +276,30 @@ def test_search_without_a_file(kasctl: Kasctl) -> None:
 def test_search_does_not_affect_the_terminal(kasctl: Kasctl, searched: Path) -> None:
     searched.write_bytes(encoded({**EXEC, "name": "\x1b[2J"}))
     assert "\x1b" not in kasctl.ok("audit", "search", str(searched))
+
+
+def test_holds(kasctl: Kasctl) -> None:
+    """They are stored in the state directory, and printed with their ids."""
+    kasctl.state.mkdir(mode=0o700)
+    assert kasctl.data("audit", "holds") == []
+    said = kasctl.ok("audit", "hold", "--reason", "incident\x1b 7", "--user", "alice")
+    (hold,) = kasctl.data("audit", "holds")
+    assert said == f"hold {hold['id']} is in effect\n"
+    assert (hold["user"], hold["agent"], hold["expires"]) == ("alice", "", "")
+    made = kasctl.data(
+        *("audit", "hold", "--reason", "b", "--for", "90d", "--agent", "edge"),
+        *("--since", "2026-01-01T00:00:00+00:00"),
+    )
+    assert made["expires"] > made["created"]
+    assert made["since"] == "2026-01-01T00:00:00.000000+00:00"
+    said = kasctl.ok("audit", "holds")
+    assert "\x1b" not in said
+    assert "edge" in said and made["expires"][:19] in said
+    assert kasctl.ok("audit", "release", hold["id"]) == f"hold {hold['id']} has ended\n"
+    assert "does not exist" in kasctl.fails("audit", "release", hold["id"])
+    assert [one["id"] for one in kasctl.data("audit", "holds")] == [made["id"]]
+
+
+def test_a_hold_needs_a_reason(kasctl: Kasctl) -> None:
+    kasctl.state.mkdir(mode=0o700)
+    assert "--reason" in kasctl.fails("audit", "hold", code=2)
