@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ import attrs
 import click
 
 from kas.audit.chain import rfc3339
+from kas.audit.exports.formats import COLUMNS, csv_row, syslog_message
 from kas.audit.files import follow, in_order, lines_of
 from kas.audit.holds import Hold, Holds
 from kas.audit.key import read_signer
@@ -27,6 +29,7 @@ from kas.ctl.common import DURATION, Ctl, command, counted, printable
 from kas.ctl.operator import operator_name
 from tunnel.config import parse_duration
 from tunnel.errors import ConfigurationError, TunnelError
+from tunnel.toolkit.csv_text import csv_rows
 from tunnel.toolkit.files import in_words
 
 __all__ = ["declare"]
@@ -388,6 +391,41 @@ def _release(ctl: Ctl, hold_id: str) -> None:
         )
     ctl.record_if_running("audit.release", hold=hold.id, reason=hold.reason)
     ctl.result(attrs.asdict(hold), f"hold {hold.id} has ended")
+
+
+@command(audit, "export")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@_query_options
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "syslog", "csv"]),
+    default="jsonl",
+    show_default=True,
+    help="The stored lines, messages of RFC 5424, or a table.",
+)
+def _export(ctl: Ctl, files: Sequence[Path], query: AuditQuery, form: str) -> None:
+    """
+    Write events of an audit log to standard output, for other programs.
+
+    FILES are as in 'search', and so is the exit status.  The output has one line for
+    each event, in the order of the log.
+    """
+    host = socket.gethostname()
+
+    def row(found: Found) -> bytes:
+        if form == "csv":
+            return csv_rows([csv_row(found.event)]).encode("utf-8", "replace")
+        if form == "syslog":
+            return syslog_message(found.line, found.event, host) + b"\n"
+        return found.line + b"\n"
+
+    with click.open_file("-", "wb") as stream:
+        if form == "csv":
+            stream.write(csv_rows([COLUMNS]).encode())
+        is_partial = _each(files, query, lambda found: stream.write(row(found)))
+    if is_partial:
+        raise SystemExit(PARTIAL)
 
 
 @command(audit, "query")

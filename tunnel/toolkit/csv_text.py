@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["csv_text"]
+__all__ = ["csv_rows", "csv_text"]
 
 #: First characters of a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -20,9 +20,13 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
     No cell is a formula, because the rows may contain texts of strangers.
     """
+    return csv_rows([head]) + csv_rows(rows)
+
+
+def csv_rows(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows of a table as `csv_text` does."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_cell, head))
     writer.writerows(map(_cell, row) for row in rows)
     return text.getvalue()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 from pathlib import Path
 
@@ -303,3 +305,34 @@ def test_holds(kasctl: Kasctl) -> None:
 def test_a_hold_needs_a_reason(kasctl: Kasctl) -> None:
     kasctl.state.mkdir(mode=0o700)
     assert "--reason" in kasctl.fails("audit", "hold", code=2)
+
+
+EXPORTED = [EXEC, DENIED, CHANGED]
+
+
+def test_an_export(kasctl: Kasctl) -> None:
+    """The same filters as a search, and each format has one line for each event."""
+    file = kasctl.path / "audit.jsonl"
+    file.write_bytes(b"".join(map(encoded, [*EXPORTED, CHECKPOINT])))
+    stored = [encoded(one).decode() for one in EXPORTED]
+    assert kasctl.ok("audit", "export", str(file)) == "".join(stored)
+    denied = kasctl.ok("audit", "export", str(file), "--denied")
+    assert denied == encoded(DENIED).decode()
+    said = kasctl.ok("audit", "export", str(file), "--format", "syslog")
+    lines = said.splitlines()
+    assert [one.partition("\ufeff")[2] + "\n" for one in lines] == stored
+    assert [one.startswith("<108>1 ") for one in lines] == [
+        one is DENIED for one in EXPORTED
+    ]
+    said = kasctl.ok("audit", "export", str(file), "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(said)))
+    assert [one["action"] for one in rows] == [one["action"] for one in EXPORTED]
+
+
+def test_an_export_of_a_file_that_cannot_be_read(kasctl: Kasctl) -> None:
+    good, bad = kasctl.path / "good", kasctl.path / "bad"
+    good.write_bytes(encoded(EXEC))
+    bad.write_bytes(b"\x28\xb5\x2f\xfd zstd")
+    result = kasctl.run("audit", "export", str(good), str(bad))
+    assert (result.exit_code, result.stdout) == (3, encoded(EXEC).decode())
+    assert "events are missing: " in result.stderr
