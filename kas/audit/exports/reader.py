@@ -6,7 +6,7 @@ import glob
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -90,8 +90,12 @@ class LogReader:
         self._log = log
         self._now = now
         self._files: list[NamedFile] = []
-        #: Names and inodes of the files in `_files`.
-        self._seen: frozenset[tuple[str, int, int]] = frozenset()
+        #: Files that cannot be read, and why.
+        self._unreadable: dict[Path, OSError] = {}
+        #: Names of files without a line, and of files that cannot be read.
+        self._odd: frozenset[str] = frozenset()
+        #: The state of the folder for which the other attributes are valid.
+        self._seen: frozenset[tuple[object, ...]] | None = None
 
     def files(self) -> list[NamedFile]:
         """
@@ -100,30 +104,36 @@ class LogReader:
         :raises OSError: if the folder cannot be read.
         """
         paths = log_files(self._log)
-        seen = set()
-        for path in paths:
-            with suppress(OSError):
-                found = path.stat()
-                seen.add((path.name, found.st_dev, found.st_ino))
-        if seen == self._seen:
+        if self._state(paths) == self._seen:
             return self._files
-        files, complete = [], True
-
-        def skip(path: Path, error: OSError) -> None:
-            nonlocal complete
-            complete = False
-
-        with in_order(paths, skip) as logs:
+        files: list[NamedFile] = []
+        self._unreadable = {}
+        odd = set()
+        with in_order(paths, self._unreadable.__setitem__) as logs:
             for one in logs:
                 line = one.file.readline(MAX_LINE)
                 if line.endswith(b"\n"):
                     files.append(NamedFile(one.path, first_digest(line)))
                 else:
-                    complete = False
+                    odd.add(one.path.name)
+        self._odd = frozenset(odd.union(one.name for one in self._unreadable))
         self._files = files
-        # A file without a line gets one later.
-        self._seen = frozenset(seen) if complete else frozenset()
+        self._seen = self._state(paths)
         return files
+
+    def _state(self, paths: Iterable[Path]) -> frozenset[tuple[object, ...]]:
+        """
+        Return a value that changes if a file is added, renamed or removed, or if a file
+        gets its first line or can be read again.
+        """
+        state = set()
+        for path in paths:
+            with suppress(OSError):
+                found = path.stat()
+                is_odd = path.name in self._odd
+                changes = (found.st_size, found.st_ctime_ns) if is_odd else ()
+                state.add((path.name, found.st_dev, found.st_ino, *changes))
+        return frozenset(state)
 
     def place(self, cursor: Cursor | None) -> tuple[list[NamedFile], int]:
         """
@@ -143,6 +153,8 @@ class LogReader:
         """
         for _ in range(3):
             files, number = self.place(cursor)
+            if cursor is not None:
+                self._check_readable(files, number)
             is_lost = cursor is not None and number < 0 and bool(files)
             if number < 0:
                 number = 0
@@ -150,8 +162,24 @@ class LogReader:
             if batch is not None:
                 return attrs.evolve(batch, is_lost=is_lost)
             # A file was renamed or truncated.
-            self._seen = frozenset()
+            self._seen = None
         return Batch((), cursor)
+
+    def _check_readable(self, files: Sequence[NamedFile], number: int) -> None:
+        """
+        Check that all files with events that were not sent can be read.
+
+        A file that is older than the file with the place was sent, or was never
+        readable.
+
+        :raises OSError: if one of them cannot be read.
+        """
+        if not self._unreadable:
+            return
+        since = files[number].path.stat().st_mtime if number >= 0 else 0.0
+        for path, error in self._unreadable.items():
+            if path.stat().st_mtime >= since:
+                raise error
 
     def _read(self, files: Sequence[NamedFile], cursor: Cursor | None) -> Batch | None:
         filling = _Filling(cursor)

@@ -207,6 +207,51 @@ def test_an_unreadable_file_is_an_error(
         world.read()
 
 
+def test_a_compressed_file_that_cannot_be_read(world: ReadWorld) -> None:
+    """Its events are not left out silently."""
+    world.write(0)
+    assert world.read() == [0]
+    world.write(1)
+    moved = world.rotate()
+    world.write(2)
+    data = moved.read_bytes()
+    moved.write_bytes(b"\x28\xb5\x2f\xfd compressed")
+    for _ in range(2):
+        with pytest.raises(OSError, match="zstd"):
+            world.read()
+    moved.write_bytes(data)
+    os.utime(moved, (world.now, world.now))
+    world.now += SETTLED_SECONDS
+    assert world.read() == [1, 2]
+    # An older file does not matter.
+    old = world.file.with_name("audit.jsonl.9.zst")
+    old.write_bytes(b"\x28\xb5\x2f\xfd compressed")
+    os.utime(old, (1.0, 1.0))
+    world.now += 1.0
+    world.write(3)
+    assert world.read() == [3]
+
+
+def test_the_folder_is_listed_only_after_a_change(
+    world: ReadWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it has a file without a line."""
+    world.write(0)
+    world.rotate()
+    world.file.touch()
+    assert world.read() == [0]
+
+    def fail(*arguments: object) -> None:
+        raise AssertionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "in_order", fail)
+        assert world.read() == []
+    world.write(1)
+    world.now += SETTLED_SECONDS
+    assert world.read() == [1]
+
+
 def test_a_cursor(tmp_path: Path) -> None:
     state = StateDirectory.open(tmp_path / "state")
     (tmp_path / "audit.jsonl").touch()
