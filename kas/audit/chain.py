@@ -328,5 +328,8 @@ class Chain:
         """Write the first line of a file, unless it is written."""
         if self._moved:
             hashes = [one.hex() for one in self._tree.hashes]
-            self._append(self._body(CONTINUE, {"hashes": hashes}).encode())
+            # If earlier files were removed, `before` shows which chains had ended in
+            # them.  Chains that still run are named again soon, with their new lines.
+            fields = {"hashes": hashes, "before": self._name(None)}
+            self._append(self._body(CONTINUE, fields).encode())
             self._moved = False

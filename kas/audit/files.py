@@ -11,7 +11,7 @@ import json
 import os
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, cast
@@ -35,6 +35,9 @@ MAX_ATTEMPTS = 5
 _BUFFER = 128 * 1024
 
 _GZIP = b"\x1f\x8b"
+
+#: Part of the lines that name other chains.
+_BEFORE = b'"before":['
 
 #: The beginnings of files of other programs that compress.
 _UNREADABLE = {
@@ -101,8 +104,9 @@ def in_order(
     Open files, each of them once, and return them in the order in which they were
     written.
 
-    The lines of a chain determine the order of two files with the same chain; the time
-    of the first line determines it otherwise.
+    The lines of a chain determine the order of two files with the same chain, or with a
+    chain whose lines name the other chain; the time of the first line determines it
+    otherwise, because the clock may have been set back in between.
 
     :param skip: called for a file that cannot be read, which is left out.
     :raises OSError: if a file cannot be read.
@@ -120,7 +124,7 @@ def in_order(
         heads = []
         for one in found:
             try:
-                heads.append((one, *_head(one.file)))
+                heads.append(_head(one))
                 one.file.seek(0)
             except OSError as error:
                 skip(one.path, error)
@@ -165,13 +169,30 @@ def _status(one: LogFile) -> os.stat_result:
     return os.fstat(one.file.fileno())
 
 
-def _head(file: IO[bytes]) -> tuple[str, dict[str, int]]:
+@attrs.frozen
+class _Head:
     """
-    Return the time of the first line, and a number of a line of each chain.
+    What determines the place of a file among the others.
+
+    :ivar time: time of the first line.
+    :ivar chains: a number of a line of each chain.
+    :ivar named: numbers of lines of other chains, which were written before.
+    """
+
+    log: LogFile
+    time: str
+    chains: Mapping[str, int]
+    named: Mapping[str, int]
+
+
+def _head(log: LogFile) -> _Head:
+    """
+    Read the beginning and the end of a file.
 
     :raises OSError: if the file cannot be read.
     """
-    first, chains = "", dict[str, int]()
+    file = log.file
+    first, chains, named = "", dict[str, int](), dict[str, int]()
     for number, line in enumerate(lines_of(file)):
         if number == MAX_HEAD:
             break
@@ -179,6 +200,9 @@ def _head(file: IO[bytes]) -> tuple[str, dict[str, int]]:
         first = first or time
         if kas:
             chains.setdefault(kas, seq)
+        if _BEFORE in line:
+            for other, size in _named_in(line):
+                named.setdefault(other, size)
     if not isinstance(cast("object", file), gzip.GzipFile):
         # A chain that began in this file may continue in the next one.
         file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_TAIL))
@@ -186,7 +210,17 @@ def _head(file: IO[bytes]) -> tuple[str, dict[str, int]]:
             _, kas, seq = _place_of(line)
             if kas:
                 chains.setdefault(kas, seq)
-    return first, chains
+    return _Head(log, first, chains, named)
+
+
+def _named_in(line: bytes) -> Iterator[tuple[str, int]]:
+    """Yield the chains that a line names, and their numbers of lines."""
+    try:
+        for one in json.loads(line)["before"]:
+            yield str(one["origin"]).rpartition("/")[2], int(one["size"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        # Verification reports the line.
+        return
 
 
 def _place_of(line: bytes) -> tuple[str, str, int]:
@@ -205,34 +239,39 @@ def _place_of(line: bytes) -> tuple[str, str, int]:
     return time, "", 0
 
 
-def _sorted(heads: Sequence[tuple[LogFile, str, dict[str, int]]]) -> list[LogFile]:
+def _sorted(heads: Sequence[_Head]) -> list[LogFile]:
     """Sort files by their chains, and then by their times."""
     chains: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for number, (_, _, numbers) in enumerate(heads):
-        for kas, seq in numbers.items():
+    for number, head in enumerate(heads):
+        for kas, seq in head.chains.items():
             chains[kas].append((seq, number))
     later: list[set[int]] = [set() for _ in heads]
     for places in chains.values():
         places.sort()
         for (_, one), (_, other) in itertools.pairwise(places):
             later[one].add(other)
+    for number, head in enumerate(heads):
+        for kas, size in head.named.items():
+            before = [one for seq, one in chains.get(kas, ()) if seq < size]
+            if before and kas not in head.chains:
+                later[before[-1]].add(number)
     waits = [0] * len(heads)
     for others in later:
         for other in others:
             waits[other] += 1
     # If the lines contradict each other, the times decide.
-    queue = [(count > 0, heads[n][1], n) for n, count in enumerate(waits)]
+    queue = [(count > 0, heads[n].time, n) for n, count in enumerate(waits)]
     heapq.heapify(queue)
     done: dict[int, LogFile] = {}
     while queue:
         _, _, number = heapq.heappop(queue)
         if number in done:
             continue
-        done[number] = heads[number][0]
+        done[number] = heads[number].log
         for other in later[number]:
             waits[other] -= 1
             if waits[other] == 0:
-                heapq.heappush(queue, (False, heads[other][1], other))
+                heapq.heappush(queue, (False, heads[other].time, other))
     return list(done.values())
 
 

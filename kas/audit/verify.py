@@ -211,6 +211,8 @@ class Verifier:
         #: Folders of the files before that contain lines of a chain.
         self._folders: set[str] = set()
         self._folder = ""
+        #: Whether no line of the folder was read.
+        self._is_first = False
         #: Roots, by the origin and size of the checkpoints.
         self._outside: dict[str, dict[int, bytes]] = {}
         #: Time of the newest note of each chain that must be here; empty if the chain
@@ -229,6 +231,10 @@ class Verifier:
         self._named: dict[tuple[str, int, bytes], tuple[str, str]] = {}
         #: Origins of missing chains that were reported.
         self._missing: set[str] = set()
+        #: Sizes of the chains that the first line of each folder names, by origin: if
+        #: earlier files were removed, the lines before were in these files.  None if
+        #: such a line names nothing, or lines after it were written before it.
+        self._removed: dict[str, int] | None = {}
         #: Sizes of the checkpoints that first lines of other chains name, by origin.
         self._succeeded: dict[str, int] = {}
 
@@ -241,6 +247,7 @@ class Verifier:
         """
         number = 0
         self._folder = os.path.dirname(name)
+        self._is_first = self._folder not in self._folders
         before = sum(one.lines for one in self._chains.values())
         for number, line in enumerate(lines, 1):
             found = _LINE.match(line)
@@ -340,6 +347,10 @@ class Verifier:
                 chain.begun[event_id] = f"{name}:{number}"
         elif stage == _ENDED:
             chain.begun.pop(event_id, None)
+        if self._is_first:
+            self._is_first = False
+            if action != START.encode() and b'"before":[' not in line:
+                self._removed = None
         leaf = sha256(b"\x00" + line)
         chain.next = seq + 1
         chain.prev = leaf.hexdigest().encode()
@@ -373,6 +384,8 @@ class Verifier:
         chain.next, chain.prev = seq, prev
         chain.expected = dict(self._outside.get(origin_of(chain.kas), {}))
         place = f"{name}:{number}"
+        if self._removed and seq < self._removed.get(origin_of(chain.kas), 0):
+            self._removed = None
         if seq == 0:
             chain.tree = MerkleTree()
             if prev or action != START.encode():
@@ -410,7 +423,7 @@ class Verifier:
             if action in (START.encode(), CHAINS.encode()):
                 self._read_names(event, place, action == START.encode())
             elif action == CONTINUE.encode():
-                self._read_continue(chain, event)
+                self._read_continue(chain, event, place)
             elif action == CHECKPOINT.encode():
                 self._read_checkpoint(chain, event, line)
             else:
@@ -428,11 +441,17 @@ class Verifier:
             found = Checkpoint.parse(text)
             key = (found.origin, found.size, found.root)
             self._named.setdefault(key, (str(one["time"]), place))
+            if self._is_first and self._removed is not None:
+                self._removed[found.origin] = found.size
             if is_start:
                 size = self._succeeded.get(found.origin, 0)
                 self._succeeded[found.origin] = max(size, found.size)
 
-    def _read_continue(self, chain: _Chain, event: Mapping[str, Any]) -> None:
+    def _read_continue(
+        self, chain: _Chain, event: Mapping[str, Any], place: str
+    ) -> None:
+        if "before" in event:
+            self._read_names(event, place, False)
         hashes = map(bytes.fromhex, event["hashes"])
         tree = MerkleTree(chain.next, hashes)
         if chain.tree is None:
@@ -512,6 +531,18 @@ class Verifier:
         for origin, (size, time, place) in missing.items():
             self._report_missing(origin, size, time, place)
 
+    def _was_removed(self, origin: str, size: int, time: str) -> bool:
+        """
+        Tell whether all lines of a chain are in files that retention has removed.
+
+        The first line that is left names the chains of the earlier files.  Earlier
+        versions of kas did not write this to each file; then the times decide.
+        """
+        if self._removed is not None:
+            return self._removed.get(origin) == size
+        chains = self._chains.values()
+        return time < min((one.since for one in chains), default="")
+
     def _report_missing(self, origin: str, size: int, time: str, place: str) -> None:
         """
         Report a chain without any line here.
@@ -520,9 +551,7 @@ class Verifier:
             here even if earlier files are missing.
         """
         chains = self._chains.values()
-        since = min((one.since for one in chains), default="")
-        if self._partial and time and time < since:
-            # The chain is in a file that retention has removed.
+        if self._partial and time and self._was_removed(origin, size, time):
             return
         if origin in self._missing:
             return
