@@ -9,6 +9,7 @@ import struct
 import termios
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,9 @@ class SyslogReceiver:
         """See `ExportReceiver`; a thread that sends gets an error."""
         connection, self._socket = self._socket, None
         if connection is not None:
+            with suppress(OSError):
+                # Wake a thread that sends; closing alone would not.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
             connection.close()
 
     def _do(self, act: Callable[..., None], *arguments: Any) -> None:

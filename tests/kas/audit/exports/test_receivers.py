@@ -321,6 +321,28 @@ def test_a_syslog_server_that_reads_nothing(
     assert "read nothing" in str(error)
 
 
+def test_kas_stops_while_a_thread_sends(
+    syslog: SyslogServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread ends soon, so that kas does not wait for the receiver."""
+    receiver = receiver_for(syslog)
+    assert result(receiver.send(EVENTS)) is None
+    syslog.wait_for(2)
+    waiting = threading.Event()
+
+    def unconfirmed(connection: socket.socket) -> int:
+        waiting.set()
+        return int(connection.fileno() >= 0)
+
+    monkeypatch.setattr(receivers, "_unconfirmed", unconfirmed)
+    thread = threading.Thread(target=result, args=(receiver.send(EVENTS),))
+    thread.start()
+    assert waiting.wait(30.0)
+    receiver.close()
+    thread.join(30.0)
+    assert not thread.is_alive()
+
+
 def test_no_syslog_server(syslog: SyslogServer) -> None:
     syslog.close()
     assert isinstance(result(receiver_for(syslog).send(EVENTS)), Unsent)
