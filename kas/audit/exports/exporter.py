@@ -66,6 +66,9 @@ class ExportReceiver(Protocol):
     #: they count as received; 0 if the receiver acknowledges events.
     confirm_seconds: float
 
+    #: Number of events that the receiver has dropped, although it accepted the request.
+    dropped: int
+
     async def send(self, events: Sequence[Exported]) -> None:
         """
         Send events, in order.
@@ -133,7 +136,7 @@ class Exporter:
     @property
     def rejected(self) -> int:
         """Number of events that the receiver did not accept."""
-        return self._dead.count
+        return self._dead.count + self._receiver.dropped
 
     @property
     def lag_seconds(self) -> float:

@@ -102,7 +102,7 @@ class AuditExports(Collector, Part):
         url = settings.url
         if settings.format == "otlp" and urlsplit(url).path in ("", "/"):
             url = f"{url.rstrip('/')}/v1/logs"
-        shared = (url, agent, runtime.reactor, runtime.now)
+        shared = (url, agent, runtime.reactor, runtime.now, self._in_thread)
         if settings.format == "otlp":
             return OtlpReceiver(host, settings.secret_file, *shared)
         assert settings.secret_file is not None

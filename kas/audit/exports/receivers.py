@@ -16,9 +16,10 @@ from typing import Any
 
 from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.logger import Logger
 from twisted.web.iweb import IAgent
 
-from kas.audit.exports.exporter import NotAccepted, Unsent
+from kas.audit.exports.exporter import MAX_REASON, NotAccepted, Unsent
 from kas.audit.exports.formats import (
     json_lines,
     otlp_request,
@@ -31,7 +32,7 @@ from tunnel import __version__
 from tunnel.bodies import TooLarge, collect
 from tunnel.errors import TunnelError
 from tunnel.toolkit.secret_file import read_secret
-from tunnel.toolkit.texts import excerpt
+from tunnel.toolkit.texts import clean, excerpt
 
 __all__ = ["OtlpReceiver", "SyslogReceiver", "WebhookReceiver"]
 
@@ -50,16 +51,27 @@ CONFIRM_SECONDS = 5.0
 
 
 class _HttpReceiver:
-    """A receiver of POST requests."""
+    """
+    A receiver of POST requests.
+
+    :param in_thread: calls a function that blocks, or takes milliseconds.
+    """
 
     confirm_seconds = 0.0
+    dropped = 0
 
     def __init__(
-        self, url: str, agent: IAgent, clock: Any, now: Callable[[], float]
+        self,
+        url: str,
+        agent: IAgent,
+        clock: Any,
+        now: Callable[[], float],
+        in_thread: Callable[..., Awaitable[Any]],
     ) -> None:
         self._url = url
         self._clock = clock
         self._now = now
+        self._in_thread = in_thread
         cookies: Any = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
         self._http: Any = HTTPClient(agent, cookies)
 
@@ -76,7 +88,7 @@ class _HttpReceiver:
 
     async def send(self, events: Sequence[Exported]) -> None:
         """See `ExportReceiver`."""
-        headers, body = self._request(events)
+        headers, body = await self._in_thread(self._request, events)
         headers["User-Agent"] = f"gitlab-kas/{__version__}"
         asking = Deferred.fromCoroutine(self._post(headers, body))
         asking.addTimeout(TIMEOUT, self._clock)
@@ -147,12 +159,12 @@ class OtlpReceiver(_HttpReceiver):
     :param token_file: a token that is sent as Bearer; None for none.
     """
 
+    _log = Logger()
+
     def __init__(self, host: str, token_file: Path | None, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._host = host
         self._token_file = token_file
-        #: Number of events that the receiver has dropped.
-        self.dropped = 0
 
     def _request(self, events: Sequence[Exported]) -> tuple[dict[str, str], bytes]:
         headers = {"Content-Type": "application/x-protobuf"}
@@ -173,7 +185,15 @@ class OtlpReceiver(_HttpReceiver):
         except DecodeError:
             return
         # The protocol forbids to send such a request again.
-        self.dropped += max(0, answer.partial_success.rejected_log_records)
+        partial = answer.partial_success
+        if partial.rejected_log_records > 0:
+            self.dropped += partial.rejected_log_records
+            self._log.error(
+                "{url} dropped {count} events of the audit log: {why}",
+                url=self._url,
+                count=partial.rejected_log_records,
+                why=clean(partial.error_message, MAX_REASON),
+            )
 
 
 class SyslogReceiver:
@@ -189,6 +209,7 @@ class SyslogReceiver:
     """
 
     confirm_seconds = CONFIRM_SECONDS
+    dropped = 0
 
     def __init__(
         self,

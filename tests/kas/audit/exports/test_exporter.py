@@ -35,6 +35,7 @@ class FakeReceiver:
 
     def __init__(self) -> None:
         self.confirm_seconds = 0.0
+        self.dropped = 0
         self.batches: list[list[int]] = []
         self.error: Exception | None = None
         self.lost: Exception | None = None

@@ -84,6 +84,13 @@ class FakeServer:
         return self.answer()
 
 
+def in_thread(act: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+    try:
+        return succeed(act(*arguments))
+    except (Unsent, ValueError) as error:
+        return fail(error)
+
+
 class HttpWorld:
     """A webhook and its receiver."""
 
@@ -91,7 +98,7 @@ class HttpWorld:
         self.clock, self.server = Clock(), FakeServer()
         self.secret = folder / "secret"
         self.secret.write_text(f"whsec_{base64.b64encode(b'k' * 32).decode()}")
-        shared: Any = (URL, self.server, self.clock, lambda: 5.0)
+        shared: Any = (URL, self.server, self.clock, lambda: 5.0, in_thread)
         self.webhook = WebhookReceiver(self.secret, *shared)
         self.otlp = OtlpReceiver("host", self.secret, *shared)
 
@@ -251,12 +258,6 @@ def syslog(tmp_path: Path) -> Iterator[SyslogServer]:
 
 
 def receiver_for(server: SyslogServer, **options: Any) -> SyslogReceiver:
-    def in_thread(act: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
-        try:
-            return succeed(act(*arguments))
-        except Unsent as error:
-            return fail(error)
-
     options = {"ca_file": server.ca, "system_pool": False, "alpn": (), **options}
     context = partial(client_context, **options)
     return SyslogReceiver("127.0.0.1", server.port, context, in_thread, "host")
