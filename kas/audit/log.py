@@ -430,6 +430,11 @@ def file_problems(audit: Audit | None, configuration: str | None) -> list[str]:
         return [f"{where}: folder {folder} does not exist; create it"]
     if path.is_dir():
         return [f"{where}: is a folder; name a file in it"]
+    if (audit.exports or audit.keep) and path.exists() and not path.is_file():
+        return [
+            f"{where}: is not a regular file, which 'exports' and 'keep' need; name a "
+            "file on a disk, or remove these settings"
+        ]
     return []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from twisted.internet.task import Clock
 
 from kas.audit import log as audit
 from kas.audit.log import MAX_TEXT, AuditLog
-from kas.config.schema import Audit
+from kas.config.schema import Audit, AuditKeep
 from kas.state.directory import StateDirectory
 from tunnel.api import Access, AuditEvent, AuditLevel, Impersonation
 from tunnel.errors import ConfigurationError
@@ -203,3 +204,17 @@ def test_the_number_of_refusals_left_out(tmp_path: Path) -> None:
     clock.stopped()
     notes = [one for one in lines(file) if one["action"] == "audit.left_out"]
     assert [one["count"] for one in notes] == [7, 3]
+
+
+def test_exports_need_a_file(tmp_path: Path) -> None:
+    """A pipe cannot be read again, so its events would be left out silently."""
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe)
+    keep = AuditKeep(days=1)
+    (problem,) = audit.file_problems(Audit(file=pipe, keep=keep), "kas.yaml")
+    assert problem.startswith("kas.yaml: observability.audit.file: ")
+    assert "is not a regular file" in problem
+    assert not audit.file_problems(Audit(file=pipe), "kas.yaml")
+    for _ in range(2):
+        assert not audit.file_problems(Audit(file=file, keep=keep), "kas.yaml")
+        file.touch()
