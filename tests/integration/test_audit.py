@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import resource
 import signal
 import threading
@@ -476,3 +478,77 @@ def test_no_change_without_its_event(
     }
     assert len(theirs) >= created
     assert theirs <= begun
+
+
+def test_a_writer_that_hangs(
+    short: Path, control_plane: ControlPlane, namespace: str
+) -> None:
+    """A pipe that is not read holds the writer like a disk that does not respond."""
+    kas = EnforcingKas(short / "kas")
+    kas.folder.mkdir()
+    pipe = kas.folder / "audit.jsonl"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+    received = b""
+
+    def drain() -> bool:
+        nonlocal received
+        with suppress(BlockingIOError):
+            while data := os.read(reader, 65536):
+                received += data
+        return True
+
+    kas.start()
+    agentk = Agentk(kas, kas.add_agent("main"), control_plane.agent)
+    agentk.start()
+    try:
+        said = kas.ctl("user", "add", "alice", "--agent", "main", "--as-agent")
+        token = next(word for word in said.split() if len(word) > 40)
+        way = Way("proxied", kas.proxy, kas.authority, f"user:1:{token}")
+
+        def works() -> bool:
+            drain()
+            return create(way, namespace, "before")[0] in (201, 409)
+
+        kas.knows(way)
+        eventually(works, what="an event that was written")
+        refused = []
+        for number in range(100):
+            status, message = create(way, namespace, f"stuck-{number}")
+            if status == 503:
+                refused.append(message)
+            if len(refused) == 3:
+                break
+        # The first one waited, the others did not.
+        assert len(refused) == 3
+        assert all("the disk does not respond" in one for one in refused)
+        assert way.ask("GET", config_maps(namespace)).status == 200
+
+        def again() -> bool:
+            drain()
+            return create(way, namespace, "after")[0] in (201, 409)
+
+        eventually(again, what="the end of the refusals")
+        eventually(
+            lambda: drain() and b'"action":"audit.refused"' in received,
+            what="the number of refusals",
+        )
+        listed = json.loads(way.ask("GET", config_maps(namespace)).body)["items"]
+        names = {one["metadata"]["name"] for one in listed} - {"kube-root-ca.crt"}
+    finally:
+        stopping = threading.Thread(target=kas.stop)
+        stopping.start()
+        while stopping.is_alive():
+            drain()
+            stopping.join(0.1)
+        agentk.stop()
+        drain()
+        os.close(reader)
+    begun = [
+        json.loads(one)
+        for one in received.splitlines()
+        if b'"stage":"begun"' in one and one.endswith(b"}")
+    ]
+    created = [one for one in begun if one["verb"] == "create"]
+    assert len(created) >= len(names)
