@@ -11,22 +11,17 @@ from typing import Any
 import attrs
 
 from kas.audit.files import lines_of, open_log
-from kas.audit.last import FOLDER
 from kas.audit.search import AuditQuery
 from kas.state.directory import StateDirectory
 from tunnel.errors import ConfigurationError
-from tunnel.toolkit.files import replace_file
 
 __all__ = ["MAX_HOLDS", "Hold", "Holds"]
 
-#: Name of the file, in the folder of the audit log in the state directory.
-FILE = "holds.json"
+#: Name of the file in the state directory.
+FILE = "audit-holds.json"
 
 #: Maximum number of holds: retention searches each old file for the events of each.
 MAX_HOLDS = 100
-
-#: Maximum bytes of the file.
-MAX_FILE = 256 * 1024
 
 
 @attrs.frozen(kw_only=True)
@@ -75,7 +70,6 @@ class Holds:
 
     def __init__(self, state: StateDirectory) -> None:
         self._state = state
-        self._path = state.file(FOLDER) / FILE
 
     def read(self) -> list[Hold]:
         """
@@ -84,15 +78,15 @@ class Holds:
         :raises ConfigurationError: if the file cannot be read; then nothing may be
             removed.
         """
-        try:
-            with self._path.open("rb") as file:
-                data = file.read(MAX_FILE + 1)
-            return [_hold(one) for one in json.loads(data)]
-        except FileNotFoundError:
+        data = self._state.read(FILE)
+        if data is None:
             return []
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        try:
+            return [_hold(one) for one in json.loads(data)]
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            path = self._state.file(FILE)
             raise ConfigurationError(
-                [f"{self._path} cannot be read ({error}); restore it from a backup"]
+                [f"{path} cannot be read ({error}); restore it from a backup"]
             ) from None
 
     def add(self, hold: Hold, now: str) -> Hold:
@@ -122,10 +116,8 @@ class Holds:
         return None
 
     def _write(self, holds: list[Hold]) -> None:
-        self._path.parent.mkdir(mode=0o700, exist_ok=True)
-        replace_file(
-            self._path, json.dumps([attrs.asdict(one) for one in holds]).encode()
-        )
+        content = [attrs.asdict(one) for one in holds]
+        self._state.write(FILE, json.dumps(content).encode())
 
 
 def _hold(found: Mapping[str, Any]) -> Hold:

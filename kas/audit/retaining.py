@@ -18,6 +18,7 @@ from kas.audit.retention import Dropped, Retention
 from kas.config.schema import Audit
 from kas.state.directory import StateDirectory
 from tunnel.api import AuditEvent
+from tunnel.errors import TunnelError
 from tunnel.program.parts import Part
 from tunnel.program.runtime import Runtime
 
@@ -103,7 +104,9 @@ class AuditRetention(Collector, Part):
         self._report(self._retention.problem)
 
     def _failed(self, failure: Failure) -> None:
-        failure.trap(OSError)
+        if failure.check(OSError, TunnelError) is None:
+            # The next look tries again.
+            self._log.failure("cannot remove files of the audit log", failure)
         self._report(failure.getErrorMessage())
 
     def _report(self, problem: str) -> None:

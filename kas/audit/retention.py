@@ -194,7 +194,7 @@ class Retention:
         folder = self._state.file(FOLDER)
         folder.mkdir(mode=0o700, exist_ok=True)
         line = json.dumps({"dropped": rfc3339(self._now()), **attrs.asdict(dropped)})
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         descriptor = os.open(folder / DROPPED, flags, 0o600)
         try:
             os.write(descriptor, line.encode() + b"\n")

@@ -12,12 +12,8 @@ import attrs
 
 from kas.audit.last import FOLDER, log_digest
 from kas.state.directory import StateDirectory
-from tunnel.toolkit.files import replace_file
 
 __all__ = ["Cursor", "CursorFile", "first_digest"]
-
-#: Maximum bytes of the file.
-MAX_FILE = 1024
 
 
 def first_digest(line: bytes) -> str:
@@ -53,8 +49,8 @@ class CursorFile:
     """
 
     def __init__(self, state: StateDirectory, log: Path, name: str) -> None:
-        self._folder = state.file(FOLDER)
-        self._path = self._folder / f"{log_digest(log)}-{name}.cursor"
+        self._state = state
+        self._name = f"{FOLDER}/{log_digest(log)}-{name}"
         self._lock: int | None = None
 
     def lock(self) -> bool:
@@ -66,9 +62,8 @@ class CursorFile:
         """
         if self._lock is not None:
             return True
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        path = self._path.with_suffix(".lock")
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._state.file(FOLDER).mkdir(mode=0o700, exist_ok=True)
+        lock = self._state.open_lock(f"{self._name}.lock")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -92,13 +87,13 @@ class CursorFile:
 
         :raises OSError: if the file cannot be read.
         """
-        try:
-            with self._path.open("rb") as file:
-                found = json.loads(file.read(MAX_FILE))
-            return Cursor(str(found["first"]), int(found["offset"]))
-        except FileNotFoundError:
+        data = self._state.read(f"{self._name}.cursor")
+        if data is None:
             return None
-        except (ValueError, LookupError, TypeError):
+        try:
+            found = json.loads(data)
+            return Cursor(str(found["first"]), int(found["offset"]))
+        except (ValueError, LookupError, TypeError, RecursionError):
             # Events may be sent twice, but none is left out.
             return None
 
@@ -109,4 +104,4 @@ class CursorFile:
         :raises OSError: if the file cannot be written.
         """
         text = json.dumps({"first": cursor.first, "offset": cursor.offset})
-        replace_file(self._path, text.encode())
+        self._state.write(f"{self._name}.cursor", text.encode())

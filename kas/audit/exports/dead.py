@@ -30,7 +30,7 @@ class DeadLetters:
 
         :raises OSError: if the file cannot be written.
         """
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         descriptor = os.open(self.path, flags, 0o600)
         try:
             has_room = os.fstat(descriptor).st_size + len(one.line) < MAX_DEAD

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from kas.audit.exports.cursor import Cursor, CursorFile
 from kas.audit.exports.dead import MAX_DEAD, DeadLetters
 from kas.audit.exports.reader import Exported, LogReader
+from tunnel.errors import TunnelError
 from tunnel.program.runtime import Runtime
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.files import in_words
@@ -152,7 +153,7 @@ class Exporter:
                     pause = await self._step()
                 except CancelledError:
                     raise
-                except (Unsent, OSError, ValueError) as error:
+                except (Unsent, OSError, ValueError, TunnelError) as error:
                     pause = self._failed(error)
                 except Exception as error:
                     self._log.failure("audit export {name} failed", name=self.name)
@@ -171,7 +172,7 @@ class Exporter:
                     self.is_active = True
                     return
                 pause = LOCK_SECONDS
-            except OSError as error:
+            except (OSError, TunnelError) as error:
                 pause = self._failed(error)
             await deferLater(self._clock, pause)
 

@@ -16,6 +16,7 @@ from kas.audit.retaining import PRUNE_SECONDS, AuditRetention
 from kas.config.schema import Audit, AuditKeep
 from tests.kas.audit.test_retention import OldLog
 from tunnel.api import AuditEvent
+from tunnel.errors import ConfigurationError
 from tunnel.program.runtime import Runtime
 
 
@@ -27,7 +28,7 @@ class RetainingWorld(OldLog):
         self.clock = Clock()
         self.events: list[AuditEvent] = []
         self.settings = Audit(file=self.path, keep=AuditKeep(days=3))
-        self.error: OSError | None = None
+        self.error: Exception | None = None
         self.first, self.second = self.part(), self.part()
         self.registry = CollectorRegistry()
         self.registry.register(self.first)
@@ -87,9 +88,14 @@ def test_a_hold_is_visible(world: RetainingWorld) -> None:
     world.first.stop()
 
 
-def test_an_error_is_visible(world: RetainingWorld) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [OSError(5, "the disk is broken"), ConfigurationError(["too large"])],
+    ids=["disk", "state"],
+)
+def test_an_error_is_visible(world: RetainingWorld, error: Exception) -> None:
     """The next look tries again."""
-    world.error = OSError(5, "the disk is broken")
+    world.error = error
     world.first.start()
     world.clock.advance(PRUNE_SECONDS)
     assert world.metric("kas_audit_retention_blocked") == 1

@@ -225,7 +225,7 @@ def test_a_period_is_held(log: OldLog) -> None:
 def test_holds_that_cannot_be_read(log: OldLog) -> None:
     """Then nothing is removed."""
     log.hold()
-    path = log.state.file("audit") / FILE
+    path = log.state.file(FILE)
     for text in ("{", "[1]", '[{"id": "x"}]'):
         path.write_text(text)
         retention = log.retention(days=1)

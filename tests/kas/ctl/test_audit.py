@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -336,3 +337,14 @@ def test_an_export_of_a_file_that_cannot_be_read(kasctl: Kasctl) -> None:
     result = kasctl.run("audit", "export", str(good), str(bad))
     assert (result.exit_code, result.stdout) == (3, encoded(EXEC).decode())
     assert "events are missing: " in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_hold_by_root(kasctl: Kasctl) -> None:
+    """The user of kas can read it, and create the folder of the audit log."""
+    kasctl.state.mkdir(mode=0o700)
+    os.chown(kasctl.state, 65534, 65534)
+    kasctl.ok("audit", "hold", "--reason", "x")
+    (path,) = kasctl.state.glob("*holds*")
+    assert path.stat().st_uid == 65534
+    assert {one.stat().st_uid for one in kasctl.state.iterdir()} == {65534}
