@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from kas.agents.last_seen import LastSeen
 from kas.agents.part import AgentsPart
 from kas.agents.registry import Registry
 from kas.api.part import ApiPart
-from kas.audit.exports.part import AuditExports
-from kas.audit.log import AuditLog
-from kas.audit.retaining import AuditRetention
-from kas.audit.search import AuditQuery, Newest, newest
-from kas.audit.service import AUDIT_LOG, PEER_AUDIT_LOG, AuditSearches
+from kas.audit.part import AuditParts
 from kas.config.loading import certificate_names
 from kas.config.own_address import interface_addresses
-from kas.config.schema import Audit, KasConfiguration
+from kas.config.schema import KasConfiguration
 from kas.credentials import CredentialsPart
 from kas.fleet.fleet import Fleet
 from kas.fleet.part import FleetPart
@@ -42,10 +34,8 @@ from kas.state.directory import StateDirectory
 from kas.state.running_record import Announcer, RunningRecord
 from kas.storage.backend import Changed, make_stores
 from kas.web.listener import WebListener
-from tunnel.api import AuditEvent
 from tunnel.hosting.modules import Prepared
 from tunnel.hosting.pages import Pages
-from tunnel.hosting.scope import ModuleScope
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
 from tunnel.program.parts import Part, Phase, Steps
@@ -145,10 +135,7 @@ class KasService(ProgramService):
             listening,
             runtime,
         )
-        audit = configuration.observability.audit
-        self._audit = AuditLog(audit, runtime, state)
-        exports = AuditExports(audit, runtime, state)
-        retention = AuditRetention(audit, runtime, state, self._record, self._in_thread)
+        self._audit = AuditParts(configuration.observability.audit, runtime, state)
         api = ApiPart(configuration.api, listening, runtime)
         git = make_repositories(configuration.gitaly, state, runtime)
         pages = Pages()
@@ -168,7 +155,7 @@ class KasService(ProgramService):
             listening=listening,
             fleet=self.fleet,
             external=api.services,
-            audit=self._audit,
+            audit=self._audit.log,
             stores=self._stores,
             folders=state.file("modules"),
             pages=pages,
@@ -180,7 +167,7 @@ class KasService(ProgramService):
             count_usage=None if gitlab.usage is None else gitlab.usage.count,
             page_origins=gitlab.origins,
         )
-        self._serve_searches(audit, api)
+        self._audit.serve(api.services, ModulePeers.of_kas("audit", self.fleet))
         grace = agent.listen.shutdown_grace_period
         hosted = ModulesPart(modules, self._context, grace)
         self.modules = hosted.host
@@ -202,21 +189,16 @@ class KasService(ProgramService):
             self.health,
             self.identity,
             last_seen,
-            self._audit,
+            self._audit.log,
             self._context.problems.by_module,
         )
-        self.metrics.register(self._audit)
-        self.metrics.register(exports)
-        self.metrics.register(retention)
         self.metrics.register(FleetCollector(self.fleet, self.router, fleet.balance))
         register_process_metrics(
             self.metrics, "kas", listening, lambda: self.dropped_lines
         )
         self._place = self._make_place(state, configuration)
         self.compose(
-            self._audit,
-            exports,
-            retention,
+            *self._audit.parts,
             self._place,
             *telemetry_parts(configuration.observability.sentry, "kas", runtime),
             credentials,
@@ -237,30 +219,6 @@ class KasService(ProgramService):
             Steps("readiness", start=self._become_ready),
             sdnotify.Watchdog(reactor),
         )
-
-    def _serve_searches(self, settings: Audit | None, api: ApiPart) -> None:
-        """Serve searches in the audit log to operators and to other kas."""
-
-        def search(path: Path, query: AuditQuery, limit: int) -> Deferred[Newest]:
-            return self._in_thread(newest, path, query, limit, time.monotonic)
-
-        peers = ModulePeers(ModuleScope("audit", None, lambda _: None), self.fleet)
-        searches = AuditSearches(
-            None if settings is None else settings.file.absolute(),
-            peers,
-            search,
-            self._record,
-        )
-        peers.handle(PEER_AUDIT_LOG, searches)
-        api.services.handle("kas", AUDIT_LOG, searches)
-
-    def _in_thread(self, act: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
-        """Call a function that blocks."""
-        reactor = self._runtime.reactor
-        return deferToThreadPool(reactor, reactor.getThreadPool(), act, *arguments)
-
-    def _record(self, event: AuditEvent) -> None:
-        self._audit.record("kas", event)
 
     def _make_place(
         self, state: StateDirectory, configuration: KasConfiguration
@@ -283,7 +241,7 @@ class KasService(ProgramService):
     def reload(self) -> None:
         """Reopen the logs, and read certificates, identities and secrets again."""
         self.reopen_log()
-        self._audit.reopen()
+        self._audit.log.reopen()
         self._log.info(
             "SIGHUP: read certificates, identities and secrets again; changes of the "
             "configuration file need a restart"

@@ -1,6 +1,7 @@
 """
 The audit log: who did what, in lines that cannot be changed unnoticed.
 
+    part.py         the log with all below, as parts of kas
     log.py          events become lines of the file
     commits.py      events that must be on disk before kas continues
     chain.py        each line has the hash of the line before; signed checkpoints

@@ -9,7 +9,6 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -21,6 +20,7 @@ from tunnel.api import AuditEvent
 from tunnel.errors import TunnelError
 from tunnel.program.parts import Part
 from tunnel.program.runtime import Runtime
+from tunnel.toolkit.repeated import Repeated
 
 __all__ = ["PRUNE_SECONDS", "AuditRetention"]
 
@@ -55,8 +55,9 @@ class AuditRetention(Collector, Part):
         self._in_thread = in_thread
         self._retention: Retention | None = None
         self._lock: CursorFile | None = None
-        self._loop = LoopingCall(self._prune)
-        self._loop.clock = runtime.reactor
+        self._loop = Repeated(
+            runtime.reactor, "removing old files of the audit log", self._prune
+        )
         self._dropped = 0
         self._problem = ""
         if settings is not None and settings.keep is not None:
@@ -78,12 +79,11 @@ class AuditRetention(Collector, Part):
     def start(self) -> None:
         """Begin to look at the files."""
         if self._retention is not None:
-            self._loop.start(PRUNE_SECONDS, now=False)
+            self._loop.start(PRUNE_SECONDS)
 
     def stop(self) -> None:
         """Stop looking at the files."""
-        if self._loop.running:
-            self._loop.stop()
+        self._loop.stop()
         if self._lock is not None:
             self._lock.unlock()
 

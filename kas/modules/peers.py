@@ -25,6 +25,11 @@ class ModulePeers:
             dispatcher = fleet.dispatcher
             scope.on_release(lambda: dispatcher.withdraw(scope.name))
 
+    @classmethod
+    def of_kas(cls, name: str, fleet: Fleet) -> ModulePeers:
+        """Return the other kas for a part of kas itself, which never stops."""
+        return cls(ModuleScope(name, None, lambda _: None), fleet)
+
     def handle(self, service: ServiceDescriptor, implementation: object) -> None:
         """Register a service for calls of other kas."""
         if self._fleet.dispatcher is not None:
