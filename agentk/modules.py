@@ -86,7 +86,7 @@ class AgentContext:
                 open_stream,
                 lambda: leadership.leads,
             ),
-            kubernetes=self.kubernetes,
+            kubernetes=self.kubernetes.of_module(scope.name),
             gitlab=GitLabAccess(gitlab, scope.name),
             sections=ModuleSections(scope, self.sections),
             leadership=leadership,

@@ -13,6 +13,7 @@ from zope.interface import classImplements, directlyProvides
 
 from modules.kubernetes_api.config import KubernetesApiAgentConfiguration
 from modules.kubernetes_api.fields import (
+    BY_OWNER,
     FAILED_HOP,
     MAX_BLOCK,
     MAX_LINES,
@@ -55,7 +56,13 @@ from tunnel.http1 import (
     clean_trailers,
     is_value,
 )
-from tunnel.kubernetes import Lasts, OwnNamespaceRefusal, escapes_root, lasts
+from tunnel.kubernetes import (
+    Lasts,
+    OwnerDenial,
+    OwnNamespaceRefusal,
+    escapes_root,
+    lasts,
+)
 from tunnel.toolkit.failure_log import FailureLog
 from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.traces import new_trace_id, trace_id_in, with_traceparent
@@ -373,16 +380,22 @@ class AgentRequest:
         if head.method not in READS:
             self._write = Write.of(head, module.api.clock.seconds)
         self._watch = lasts(head.method, head.target) is Lasts.WATCH
-        request = module.pool.request(
-            head.method,
-            target,
-            fields,
-            self,
-            parser=module.responses,
-            length=head.length,
-            upgrade=head.upgrade,
-            expect_continue=head.expect_continue,
-        )
+        try:
+            request = module.pool.request(
+                head.method,
+                target,
+                fields,
+                self,
+                parser=module.responses,
+                length=head.length,
+                upgrade=head.upgrade,
+                expect_continue=head.expect_continue,
+            )
+        except OwnerDenial as denied:
+            # The policy has logged and counted the denial.
+            self._write = None
+            self._respond(denied.code, denied.message, BY_OWNER)
+            return
         # The request may have failed before this method returns.
         if not self._over:
             self._request = request
@@ -395,17 +408,21 @@ class AgentRequest:
         self._refuse(502, f"kas -> agent: {reason}", _AGENT)
 
     def _refuse(self, status: int, message: str, hop: bytes) -> None:
-        """Respond in place of the API server."""
-        if self._span is not None:
-            self._span.set(STATUS_CODE, status)
-            self._span.end(message)
+        """Respond with an error in place of the API server."""
         text = self._module.failures.report(
             message, self._trace_id(), ours=True, status=status
         )
+        self._module.metrics.failed(hop.decode())
+        self._respond(status, text, hop)
+
+    def _respond(self, status: int, text: str, hop: bytes) -> None:
+        """Respond in place of the API server."""
+        if self._span is not None:
+            self._span.set(STATUS_CODE, status)
+            self._span.end(text)
         block, body = error_block(status, text, hop, self._target, self._fields)
         stream = self._stream
         self._module.metrics.answered(status)
-        self._module.metrics.failed(hop.decode())
         if self._upgrade:
             self._module.metrics.upgrades["failed"] += 1
         self._answered = True

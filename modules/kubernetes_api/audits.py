@@ -107,6 +107,7 @@ class RequestAudit:
     __slots__ = (
         "_base",
         "_begun",
+        "_by_owner",
         "_exchange",
         "_head",
         "_id",
@@ -144,6 +145,8 @@ class RequestAudit:
         # The status of the response, as soon as it is known.
         self._status: int | None = None
         self._unanswered = False
+        # Whether the policy of the cluster's owner denied the request.
+        self._by_owner = False
 
     @property
     def reads(self) -> bool:
@@ -184,22 +187,29 @@ class RequestAudit:
         return None
 
     def answer(
-        self, access: Access | None, status: int, unanswered: bool = False
+        self,
+        access: Access | None,
+        status: int,
+        unanswered: bool = False,
+        by_owner: bool = False,
     ) -> None:
         """
         Record the response to a request.
 
         :param unanswered: whether the request was forwarded, but no response of the API
             server arrived: it may have been executed.
+        :param by_owner: whether agentk denied the request because of the policy of the
+            cluster's owner.
         """
         if self._over:
             return
+        self._by_owner = by_owner
         if self._begun:
             self._status, self._unanswered = status, unanswered
             return
         self._over = True
         if self._log.wants(status, self):
-            denied = not self._id and status in (401, 403, 405)
+            denied = by_owner or (not self._id and status in (401, 403, 405))
             stage = AuditStage.DENIED if denied else AuditStage.ANSWERED
             said: dict[str, str | int | bool] = {}
             if unanswered:
@@ -271,6 +281,8 @@ class RequestAudit:
         ):
             if value:
                 said[name] = value
+        if self._by_owner:
+            said["by"] = "owner"
         return AuditEvent(
             "kubernetes.request",
             access,

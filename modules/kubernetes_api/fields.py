@@ -17,6 +17,7 @@ from tunnel.toolkit.packing import pack, unpack
 from tunnel.toolkit.traces import TRACEPARENT, traceparent_in
 
 __all__ = [
+    "BY_OWNER",
     "FAILED_HOP",
     "MAX_BLOCK",
     "MAX_HEAD",
@@ -54,7 +55,12 @@ MAX_LINES: Final = MAX_HEAD // 4
 #: Header field of agentk's own responses, never of the API server's responses.
 FAILED_HOP: Final = b"txkas-failed-hop"
 
+#: Value of this field if the policy of the cluster's owner denied the request.
+BY_OWNER: Final = b"owner"
+
 _PHRASES: Final = {
+    400: b"Bad Request",
+    403: b"Forbidden",
     406: b"Not Acceptable",
     502: b"Bad Gateway",
     503: b"Service Unavailable",

@@ -20,6 +20,7 @@ from modules.kubernetes_api.audits import RequestAudit, RequestAudits
 from modules.kubernetes_api.browsers import ISOLATED, CrossOrigin, not_passed
 from modules.kubernetes_api.config import KubernetesApiConfiguration, websocket_secret
 from modules.kubernetes_api.fields import (
+    BY_OWNER,
     FAILED_HOP,
     MAX_BLOCK,
     MAX_HEAD,
@@ -1047,9 +1048,11 @@ class ProxiedRequest:
             fields += self._fields
             self.module.refuse(self.exchange, status, message, fields, self.access)
 
-    def _record_answer(self, status: int, unanswered: bool = False) -> None:
+    def _record_answer(
+        self, status: int, unanswered: bool = False, by_owner: bool = False
+    ) -> None:
         if self.audit is not None:
-            self.audit.answer(self.access, status, unanswered)
+            self.audit.answer(self.access, status, unanswered, by_owner)
 
     def _end(
         self,
@@ -1155,10 +1158,11 @@ class ProxiedRequest:
                 exchange.informational(head.block())
             return
         hop = head.taken.get(FAILED_HOP)
-        self._head_passed(status, unanswered=hop == [b"api-server"])
+        by_owner = hop == [BY_OWNER]
+        self._head_passed(status, hop == [b"api-server"], by_owner)
         if exchange.head.upgrade:
             self.module.metrics.upgrades["refused"] += 1
-        if hop is not None:
+        if hop is not None and not by_owner:
             self.module.metrics.failed(
                 "agent -> API server" if hop == [b"api-server"] else "agent"
             )
@@ -1196,12 +1200,14 @@ class ProxiedRequest:
         exchange.registerProducer(stream, True)
         exchange.upgrade(block)
 
-    def _head_passed(self, status: int, unanswered: bool = False) -> None:
+    def _head_passed(
+        self, status: int, unanswered: bool = False, by_owner: bool = False
+    ) -> None:
         module = self.module
         module.metrics.head_passed(status, module.clock.seconds() - self.started_at)
         if self._span is not None:
             self._span.set(STATUS_CODE, status)
-        self._record_answer(status, unanswered)
+        self._record_answer(status, unanswered, by_owner)
 
     def _trailers_received(self, block: bytes) -> None:
         if self._trailers or self.exchange.upgraded:

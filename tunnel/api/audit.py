@@ -55,7 +55,7 @@ class AuditStage(Enum):
     ANSWERED = "answered"
     #: A request that may last has ended, or a request ended without a response.
     ENDED = "ended"
-    #: kas itself refused a request.
+    #: kas refused a request, or agentk did because of its cluster owner's policy.
     DENIED = "denied"
     #: Anything else: something was changed or decided.
     CHANGED = "changed"

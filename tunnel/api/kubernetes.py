@@ -279,6 +279,24 @@ class IKubernetesClient(Interface):
         A status other than 2xx raises a `CallError` with the API server's message.
         """
 
+    def check_right(
+        verb: str,
+        resource: str,
+        *,
+        group: str = "",
+        subresource: str = "",
+        namespace: str = "",
+        name: str = "",
+    ) -> None:
+        """
+        Check whether the policy of the cluster's owner permits a request.
+
+        A module calls this before it forwards data that agentk already has.  Requests
+        of this client are checked without it.
+
+        :raises CallError: PERMISSION_DENIED with the rule, if the policy denies it.
+        """
+
     def resources() -> Awaitable[Sequence[KubernetesResource]]:
         """Return every kind of objects that the API server's discovery lists now."""
 
@@ -463,6 +481,17 @@ class IKubernetes(Interface):
         :raises CallError: PERMISSION_DENIED if *access* is None.
         """
 
+    def check_service(namespace: str, name: str, port: int) -> None:
+        """
+        Check whether the policy of the cluster's owner permits connections to a
+        Service.
+
+        `service_endpoint` does so for each connection; a module that keeps connections
+        calls this for each request.
+
+        :raises CallError: PERMISSION_DENIED with the rule, if the policy denies it.
+        """
+
     def service_endpoint(
         namespace: str, name: str, port: int, *, ca_certificate: bytes = b""
     ) -> Awaitable[IStreamClientEndpoint]:
@@ -476,7 +505,8 @@ class IKubernetes(Interface):
         :param port: a TCP port of the Service.
         :param ca_certificate: PEM certificates of the CAs that sign the server's
             certificate for ``name.namespace.svc``; empty for plain TCP.
-        :raises CallError: NOT_FOUND if the Service does not exist; FAILED_PRECONDITION
+        :raises CallError: PERMISSION_DENIED if the policy of the cluster's owner denies
+            it; NOT_FOUND if the Service does not exist; FAILED_PRECONDITION
             if it does not lead to pods (no selector, ExternalName, no ClusterIP, the
             API server), or if *ca_certificate* is not a certificate.
         """
@@ -491,4 +521,13 @@ class IKubernetes(Interface):
     def as_agentk() -> IKubernetesClient:
         """
         Return a client with all rights of agentk; never use it for requests of a user.
+        """
+
+    def for_records() -> IKubernetesClient:
+        """
+        Return a client with the rights of agentk, for records that the module keeps in
+        ConfigMaps, and in Secrets of agentk's own namespace.
+
+        The policy of the cluster's owner does not concern records.  Never use the
+        client for objects that kas, Git or a user names.
         """

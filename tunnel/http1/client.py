@@ -159,6 +159,7 @@ class UpstreamRequest:
         "fields",
         "length",
         "method",
+        "origin",
         "parser",
         "queued_at",
         "receiver",
@@ -191,6 +192,9 @@ class UpstreamRequest:
         self.length = length
         self.upgrade = upgrade
         self.expect_continue = expect_continue
+        #: Who made the request, for checks of running requests; None if nothing checks
+        #: it.
+        self.origin: Any = None
         self.queued_at = 0.0
         self.retries = 0
         #: Whether the head was written to a connection at least once.

@@ -141,9 +141,27 @@ class UpstreamPool:
         self._wait(request)
         return request
 
-    def give_up(self, owned: Callable[[ResponseReceiver], bool]) -> None:
-        """Fail the running requests for whose receivers *owned* returns True."""
-        error = UpstreamError("the client was closed", 503)
+    def running(self) -> list[UpstreamRequest]:
+        """Return all requests that have not ended."""
+        found = list(self._waiting)
+        for connection in self.connections:
+            request = connection.request
+            if request is not None:
+                found.append(request)
+        return found
+
+    def give_up(
+        self,
+        owned: Callable[[ResponseReceiver], bool],
+        error: UpstreamError | None = None,
+    ) -> None:
+        """
+        Fail the running requests for whose receivers *owned* returns True.
+
+        :param error: the reason; by default, the client was closed.
+        """
+        if error is None:
+            error = UpstreamError("the client was closed", 503)
         for request in tuple(self._waiting):
             if owned(request.receiver):
                 self.forget(request)

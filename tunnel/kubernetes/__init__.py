@@ -4,6 +4,7 @@ Kubernetes' API, for kas, agentk and modules.
     request_info.py     the parser of requests, by the rules of the API server
     impersonation.py    the header fields of impersonation
     own_namespace.py    requests that are refused with agentk's own rights
+    guard.py            checks of the owner's policy before requests leave agentk
     access_review.py    whether a user has a right, as the API server decides
     reviewed_rights.py  the same, with recent answers
     label_selector.py   label selectors
@@ -16,8 +17,16 @@ Kubernetes' API, for kas, agentk and modules.
     answers.py          responses, complete or line by line
 """
 
-from tunnel.kubernetes.access_review import is_allowed
+from tunnel.kubernetes.access_review import Right, is_allowed
 from tunnel.kubernetes.client import KubernetesClient, KubernetesClients
+from tunnel.kubernetes.guard import (
+    GuardedCluster,
+    GuardedUpstream,
+    OwnerDenial,
+    Purpose,
+    RequestGuard,
+    RequestOrigin,
+)
 from tunnel.kubernetes.health import (
     HealthStatus,
     ObjectHealth,
@@ -35,20 +44,26 @@ from tunnel.kubernetes.request_info import (
     Lasts,
     RequestInfo,
     escapes_root,
+    excluded_namespace,
+    is_discovery,
+    is_self_review,
     lasts,
     only_reads,
     opens_session,
     query_flag,
     query_value,
+    readings,
     request_info,
     why_refused,
 )
-from tunnel.kubernetes.reviewed_rights import ReviewedRights, Right
+from tunnel.kubernetes.reviewed_rights import ReviewedRights
 from tunnel.kubernetes.statuses import STATUS_REASONS, status_object
 
 __all__ = [
     "MAX_SELECTOR",
     "STATUS_REASONS",
+    "GuardedCluster",
+    "GuardedUpstream",
     "HealthStatus",
     "KubernetesClient",
     "KubernetesClients",
@@ -57,19 +72,27 @@ __all__ = [
     "ObjectHealth",
     "OwnNamespace",
     "OwnNamespaceRefusal",
+    "OwnerDenial",
+    "Purpose",
+    "RequestGuard",
     "RequestInfo",
+    "RequestOrigin",
     "ReviewedRights",
     "Right",
     "escapes_root",
+    "excluded_namespace",
     "health_of",
     "impersonation_fields",
     "is_allowed",
+    "is_discovery",
+    "is_self_review",
     "label_requirements",
     "lasts",
     "only_reads",
     "opens_session",
     "query_flag",
     "query_value",
+    "readings",
     "request_info",
     "status_object",
     "why_it_stays",

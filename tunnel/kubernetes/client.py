@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import re
 import ssl
@@ -29,6 +30,7 @@ from tunnel.api import (
 )
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.http1 import UpstreamError, UpstreamPool
+from tunnel.kubernetes.access_review import Right
 from tunnel.kubernetes.answers import (
     HOP,
     AnswerLines,
@@ -45,6 +47,13 @@ from tunnel.kubernetes.discovery import (
     parse_discovery,
     parse_resources,
     path_of,
+)
+from tunnel.kubernetes.guard import (
+    GuardedCluster,
+    GuardedUpstream,
+    Purpose,
+    RequestGuard,
+    RequestOrigin,
 )
 from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.own_namespace import OwnNamespaceRefusal
@@ -99,6 +108,8 @@ class KubernetesClients:
     :param own_namespace: agentk's own namespace; None if agentk has no namespace.
     :param reach: returns an endpoint for TCP connections to a host and port of the
         cluster's network.
+    :param guard: the policy of the cluster's owner, which concerns the clients that
+        `of_module` returns; None without a policy.
     """
 
     def __init__(
@@ -109,11 +120,17 @@ class KubernetesClients:
         jitter: Callable[[], float] = random.random,
         own_namespace: IOwnNamespace | None = None,
         reach: Callable[[str, int], IStreamClientEndpoint] | None = None,
+        guard: RequestGuard | None = None,
     ) -> None:
         self._reach = reach
+        self._guard = guard
+        self._module = ""
+        #: The guarded connections of a module, by the purpose of requests.
+        self._upstreams: dict[Purpose, GuardedUpstream] = {}
+        self._pool = pool
         self.cluster_as_agentk: Any = cluster
         self.own_namespace: Any = own_namespace
-        self.upstream = pool
+        self.upstream: Any = pool
         self.clock = clock
         self.jitter = jitter
         #: Kinds of objects, which are the same for every caller.
@@ -121,6 +138,25 @@ class KubernetesClients:
         #: API groups without streamed initial objects, which are also the same for
         #: every caller.
         self.initial_events = InitialEvents()
+
+    def of_module(self, module: str) -> KubernetesClients:
+        """Return the clients for a module, which the policy guards if there is one."""
+        guard = self._guard
+        if guard is None:
+            return self
+        found = copy.copy(self)
+        found._module = module
+        found._upstreams = {
+            one: GuardedUpstream(self._pool, guard, RequestOrigin(module, one))
+            for one in Purpose
+        }
+        found.upstream = found._upstreams[Purpose.CALLER]
+        found.cluster_as_agentk = GuardedCluster(self.cluster_as_agentk)
+        return found
+
+    def upstream_for(self, purpose: Purpose) -> Any:
+        """Return the connections for requests with a purpose."""
+        return self._upstreams.get(purpose, self._pool)
 
     def acting_for(self, access: Access | None) -> KubernetesClient:
         """
@@ -135,7 +171,7 @@ class KubernetesClients:
                 "the call does not name a user; the server half forwards it with "
                 "api.calls.client(service, agent_id, access=access)",
             )
-        return KubernetesClient(self, access, of_a_caller=True)
+        return KubernetesClient(self, access, Purpose.CALLER)
 
     def as_service_account(self, namespace: str, name: str) -> KubernetesClient:
         """
@@ -152,14 +188,43 @@ class KubernetesClients:
         """Return a client with the permissions of agentk's own account."""
         return KubernetesClient(self, None)
 
+    def for_records(self) -> KubernetesClient:
+        """Return a client with agentk's permissions for records of the module."""
+        return KubernetesClient(self, None, Purpose.RECORDS)
+
+    def check_service(self, namespace: str, name: str, port: int) -> None:
+        """Check whether the policy permits connections to a Service."""
+        if self._guard is not None and self._module:
+            origin = RequestOrigin(self._module, Purpose.MODULE)
+            self._guard.check_service(origin, namespace, name, port)
+
+    def check_right(self, purpose: Purpose, fields: bytes, right: Right) -> None:
+        """
+        Check a right of a client.
+
+        :param fields: the fields of impersonation.
+        :raises CallError: PERMISSION_DENIED if the policy denies it.
+        """
+        if self._guard is not None and self._module:
+            self._guard.check_right(RequestOrigin(self._module, purpose), fields, right)
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether a policy guards the clients."""
+        return self._guard is not None and bool(self._module)
+
     async def service_endpoint(
         self, namespace: str, name: str, port: int, *, ca_certificate: bytes = b""
     ) -> IStreamClientEndpoint:
         """Return an endpoint for one connection to a Service of the cluster."""
         if self._reach is None:
             raise CallError(Status.UNIMPLEMENTED, "no connections to Services here")
+        self.check_service(namespace, name, port)
+        # The address of a Service is part of the connection, so it needs no other rule.
+        reader = copy.copy(self)
+        reader._upstreams = {}
         address = await service_address(
-            self.as_agentk(), namespace, name, port, self.cluster_as_agentk.host
+            reader.as_agentk(), namespace, name, port, self.cluster_as_agentk.host
         )
         endpoint = self._reach(address, port)
         if not ca_certificate:
@@ -188,24 +253,29 @@ class KubernetesClient:
 
     :param access: the user whose rights the requests have; None for agentk's own
         rights.
-    :param of_a_caller: whether the requests are made for a caller, and not for agentk's
-        own work.
+    :param purpose: whether the requests are made for a caller, or for agentk's own work
+        or records.
     """
 
     def __init__(
         self,
         clients: KubernetesClients,
         access: Access | None,
-        of_a_caller: bool = False,
+        purpose: Purpose = Purpose.MODULE,
     ) -> None:
         self._clients = clients
         self._access = access
+        self._purpose = purpose
+        self._upstream = clients.upstream_for(purpose)
         self._own_namespace: IOwnNamespace | None = None
         own = clients.own_namespace
-        if of_a_caller and own is not None and access is not None:
+        if purpose is Purpose.CALLER and own is not None and access is not None:
             username = access.impersonation.username if access.impersonation else ""
             if own.acts_as_agentk(username):
                 self._own_namespace = own
+        elif purpose is Purpose.MODULE and clients.is_guarded and own is not None:
+            # Lists for a module's own work exclude what the policy protects.
+            self._own_namespace = own
         self._impersonation = b""
         if access is not None and access.impersonation is not None:
             try:
@@ -284,7 +354,7 @@ class KubernetesClient:
             method, path, accept, content_type if body else ""
         )
         answer = WholeAnswer()
-        pool = self._clients.upstream
+        pool = self._upstream
         answer.begin(pool.request(verb, target, fields, answer, length=len(body)), body)
         try:
             response = await answer.done.addTimeout(timeout, self._clients.clock)
@@ -316,6 +386,23 @@ class KubernetesClient:
             method, path, data, content_type=content_type, timeout=timeout
         )
         return shallow(object_in(response))
+
+    def check_right(
+        self,
+        verb: str,
+        resource: str,
+        *,
+        group: str = "",
+        subresource: str = "",
+        namespace: str = "",
+        name: str = "",
+    ) -> None:
+        """See `tunnel.api.IKubernetesClient`."""
+        self._clients.check_right(
+            self._purpose,
+            self._impersonation,
+            Right(verb, resource, group, subresource, namespace, name),
+        )
 
     # -- Kinds
 
@@ -451,7 +538,7 @@ class KubernetesClient:
                 "GET", _with(path, {**query, **asked}), watched
             )
             lines = AnswerLines()
-            lines.begin(self._clients.upstream.request(verb, target, fields, lines))
+            lines.begin(self._upstream.request(verb, target, fields, lines))
             return lines
 
         async def newest() -> str:

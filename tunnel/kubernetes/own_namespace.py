@@ -9,7 +9,6 @@ token.  In other namespaces, the permissions of agentk's account apply unchanged
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from urllib.parse import quote, unquote_to_bytes
 
 import attrs
@@ -17,10 +16,9 @@ from zope.interface import implementer
 
 from tunnel.api import IOwnNamespace
 from tunnel.kubernetes.request_info import (
-    RequestInfo,
     only_reads,
     query_value,
-    request_info,
+    readings,
 )
 
 __all__ = ["OwnNamespace", "OwnNamespaceRefusal"]
@@ -44,11 +42,14 @@ class OwnNamespace:
         namespace of any other program, and is closed only when a module keeps records
         there.
     :param may_close: whether to protect the namespace; the operator may disable it.
+    :param protects_all: whether to protect the namespace from every user, and its
+        ConfigMaps as its Secrets, because the cluster's owner has a policy there.
     """
 
     name: str
     is_closed: bool = False
     _may_close: bool = True
+    _protects_all: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.is_closed = self.is_closed and self._may_close
@@ -60,8 +61,10 @@ class OwnNamespace:
 
     def acts_as_agentk(self, username: str) -> bool:
         """See `IOwnNamespace`."""
-        return not username or username.startswith(
-            f"system:serviceaccount:{self.name}:"
+        return (
+            self._protects_all
+            or not username
+            or username.startswith(f"system:serviceaccount:{self.name}:")
         )
 
     def checked(self, method: bytes, target: bytes, upgrade: bool = False) -> bytes:
@@ -72,12 +75,15 @@ class OwnNamespace:
         """
         # This comparison excludes nearly every request; an escape may hide the words.
         if not self.is_closed or not (
-            self.name.encode() in target or b"secrets" in target or b"%" in target
+            self.name.encode() in target
+            or b"secrets" in target
+            or b"%" in target
+            or self._protects_all
         ):
             return target
         shows_all = False
-        for info, read in _readings(method, target):
-            secrets = (info.group, info.resource) == ("", "secrets")
+        for info, read in readings(method, target):
+            secrets = not info.group and self._is_hidden(info.resource)
             kubelet = (info.resource, info.subresource) == ("nodes", "proxy")
             if kubelet and self.name in info.parts:
                 # The kubelet reads the namespace from the rest of the path.
@@ -89,7 +95,18 @@ class OwnNamespace:
             shows_all = shows_all or (secrets and not info.namespace)
         return self._without_own(target) if shows_all else target
 
+    def _is_hidden(self, resource: str) -> bool:
+        """Return whether objects of the core group are not even read."""
+        return resource == "secrets" or (
+            self._protects_all and resource == "configmaps"
+        )
+
     def _why(self, secrets: bool) -> str:
+        if self._protects_all:
+            return (
+                f"agentk's own namespace {self.name} is protected, because it contains "
+                "agentk's token and the policy of the cluster's owner"
+            )
         what = (
             "Secrets are neither read nor written with"
             if secrets
@@ -119,24 +136,3 @@ class OwnNamespace:
         ]
         ours = b"%b=%b" % (_SELECTOR, quote(selector, safe="").encode("ascii"))
         return b"%b?%b" % (path, b"&".join([ours, *others]))
-
-
-def _readings(method: bytes, target: bytes) -> Iterator[tuple[RequestInfo, bytes]]:
-    """
-    Yield the possible interpretations of a request: by the API server, and by a server
-    in front of it.
-    """
-    yield request_info(method, target), target
-    raw, mark, query = target.partition(b"?")
-    path = unquote_to_bytes(raw)
-    parts: list[bytes] = []
-    for segment in path.replace(b"\\", b"/").split(b"/"):
-        name = segment.partition(b";")[0]
-        if name == b"..":
-            del parts[-1:]
-        elif name not in (b"", b"."):
-            parts.append(name)
-    plain = b"/" + b"/".join(parts)
-    if plain != path:
-        read = quote(plain).encode("ascii") + mark + query
-        yield request_info(method, read), read

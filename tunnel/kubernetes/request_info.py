@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from typing import Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 import attrs
 
@@ -23,11 +23,15 @@ __all__ = [
     "Lasts",
     "RequestInfo",
     "escapes_root",
+    "excluded_namespace",
+    "is_discovery",
+    "is_self_review",
     "lasts",
     "only_reads",
     "opens_session",
     "query_flag",
     "query_value",
+    "readings",
     "request_info",
     "why_refused",
 ]
@@ -129,6 +133,35 @@ def request_info(method: bytes, target: bytes) -> RequestInfo:
     )
 
 
+#: Parts of paths that servers resolve in different ways.
+_AMBIGUOUS: Final = re.compile(rb"//|[%\\;]|/\.|/\Z")
+
+
+def readings(method: bytes, target: bytes) -> Iterator[tuple[RequestInfo, bytes]]:
+    """
+    Yield the possible interpretations of a request: by the API server, and by a server
+    in front of it.
+
+    :param target: as in `request_info`.
+    """
+    yield request_info(method, target), target
+    raw, mark, query = target.partition(b"?")
+    if _AMBIGUOUS.search(raw) is None:
+        return
+    path = unquote_to_bytes(raw)
+    parts: list[bytes] = []
+    for segment in path.replace(b"\\", b"/").split(b"/"):
+        name = segment.partition(b";")[0]
+        if name == b"..":
+            del parts[-1:]
+        elif name not in (b"", b"."):
+            parts.append(name)
+    plain = b"/" + b"/".join(parts)
+    if plain != path:
+        read = quote(plain).encode("ascii") + mark + query
+        yield request_info(method, read), read
+
+
 # The query, parsed as in Go and k8s.io/apimachinery.
 
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -189,6 +222,23 @@ def _selected_name(query: bytes) -> str:
             found = value
     if found in (".", "..") or "/" in found or "%" in found:
         return ""
+    return found
+
+
+def excluded_namespace(query: bytes) -> str:
+    """
+    Return the namespace that the ``fieldSelector`` of a query excludes; empty if it
+    excludes none, or has several.
+    """
+    selector = query_value(query, b"fieldSelector") or b""
+    found = ""
+    for term in re.split(r"(?<!\\),", selector.decode("utf-8", "replace")):
+        match = _TERM.fullmatch(term)
+        value = None if match is None else _unescaped(match[3])
+        if match is None or value is None:
+            return ""
+        if match[1] == "metadata.namespace" and match[2] == "!=":
+            found = value
     return found
 
 
@@ -318,6 +368,35 @@ _QUESTIONS: Final = frozenset(
 )
 
 
+def is_self_review(group: str, resource: str) -> bool:
+    """Tell whether objects of a kind ask for the client's own permissions."""
+    return (group, resource) in _QUESTIONS
+
+
+def is_discovery(method: bytes, info: RequestInfo, upgrade: bool = False) -> bool:
+    """
+    Tell whether a request only asks for discovery, OpenAPI, version, health, or the
+    client's own permissions.
+    """
+    segments = info.path.strip("/").split("/")
+    if not info.is_resource:
+        return (
+            method in (b"GET", b"HEAD")
+            and not upgrade
+            and _DISCOVERY.fullmatch(info.path) is not None
+            # A server behind the API server may read a path with dots differently.
+            and not {".", ".."} & set(segments)
+        )
+    return (
+        method == b"POST"
+        and is_self_review(info.group, info.resource)
+        and len(info.parts) == 1
+        and not info.namespace
+        and not upgrade
+        and not {"", ".", ".."} & set(segments)
+    )
+
+
 def only_reads(method: bytes, target: bytes, upgrade: bool = False) -> bool:
     """
     Tell whether a request certainly changes nothing.
@@ -331,20 +410,10 @@ def only_reads(method: bytes, target: bytes, upgrade: bool = False) -> bool:
     :param upgrade: whether the client requests an upgrade to another protocol.
     """
     info = request_info(method, target)
-    segments = info.path.strip("/").split("/")
-    if not info.is_resource:
-        return (
-            method in (b"GET", b"HEAD")
-            and not upgrade
-            and _DISCOVERY.fullmatch(info.path) is not None
-            # A server behind the API server may read a path with dots differently.
-            and not {".", ".."} & set(segments)
-        )
-    if {"", ".", ".."} & set(segments):
+    if not info.is_resource or method == b"POST":
+        return is_discovery(method, info, upgrade)
+    if {"", ".", ".."} & set(info.path.strip("/").split("/")):
         return False
-    if method == b"POST":
-        question = (info.group, info.resource) in _QUESTIONS
-        return question and len(info.parts) == 1 and not info.namespace and not upgrade
     return (
         method in (b"GET", b"HEAD")
         and info.verb in _READING_VERBS

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final, NamedTuple
+from typing import Final
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from tunnel.api import Access, IKubernetes
-from tunnel.kubernetes.access_review import is_allowed
+from tunnel.kubernetes.access_review import Right, is_allowed, is_permitted
 from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.single_flight import SingleFlight
 
@@ -17,22 +17,6 @@ __all__ = ["ReviewedRights", "Right"]
 
 #: Maximum number of remembered answers: users of one cluster, and their rights.
 MAX_ANSWERS: Final = 10_000
-
-
-class Right(NamedTuple):
-    """
-    A right, as in `is_allowed`.
-
-    :ivar namespace: empty for all namespaces.
-    :ivar name: empty for all objects.
-    """
-
-    verb: str
-    resource: str
-    group: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
 
 
 _Key = tuple[str, Hashable, Right]
@@ -76,6 +60,9 @@ class ReviewedRights:
         """
         client = self._kubernetes.acting_for(access)
         assert access is not None
+        # An answer must not outlive a change of the policy.
+        if not is_permitted(client, right):
+            return False
         key = (access.credential_id, access.impersonated, right)
         found = self._answers.get(key)
         if found is not None:

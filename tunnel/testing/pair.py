@@ -25,7 +25,7 @@ from tunnel.hosting.scope import ModuleScope
 from tunnel.hosting.sections import ModuleSections, Sections
 from tunnel.hosting.stores import ModuleStores, Stores
 from tunnel.http1 import UpstreamPool
-from tunnel.kubernetes import KubernetesClients, OwnNamespace
+from tunnel.kubernetes import KubernetesClients, OwnNamespace, RequestGuard
 from tunnel.rpc.client import ServiceClient
 from tunnel.testing.agent_paths import FakeAgentPaths
 from tunnel.testing.agents import FakeAgents
@@ -59,6 +59,7 @@ class ModulePair:
     :param http: responds to server halves' requests to other servers, such as
         ``treq.testing.RequestTraversalAgent``.
     :param folders: the parent of the modules' folders; None if no module has one.
+    :param guard: the policy of the cluster's owner; None without a policy.
     :ivar store: the store of server halves; a test can make it fail.
     :ivar peers: the other kas; ``peers.join`` adds one.
     :ivar repositories: the Git repositories that server halves read.
@@ -73,9 +74,11 @@ class ModulePair:
         cluster: Any = None,
         http: IAgent | None = None,
         folders: Path | None = None,
+        guard: RequestGuard | None = None,
     ) -> None:
         self.clock = clock
         self.cluster = cluster
+        self._guard = guard
         self._http = http
         self._folders = folders
         self.store = FakeStore(clock)
@@ -168,7 +171,8 @@ class ModulePair:
                 self.clock,
                 own_namespace=own,
                 reach=lambda host, port: self.cluster.reach(host, port),
-            ),
+                guard=self._guard,
+            ).of_module(scope.name),
             gitlab=GitLabAccess(end.client(GITLAB_ACCESS), scope.name),
             sections=ModuleSections(scope, self.sections),
             leadership=leadership,

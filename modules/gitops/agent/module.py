@@ -255,7 +255,7 @@ class GitopsAgent:
     def _inventory(self, inventory_id: str) -> InventoryStore:
         """Return the `InventoryStore` of an inventory, even if no project uses it."""
         client, own = (
-            self._api.kubernetes.as_agentk(),
+            self._api.kubernetes.for_records(),
             self._api.kubernetes.own_namespace.name,
         )
         return InventoryStore(

@@ -118,6 +118,8 @@ class DirectServiceClient:
         self, target: ServiceTarget, path: str, form: str, post: bool, parts: BodyParts
     ) -> UpstreamRequest:
         """See `ClusterServiceClient`."""
+        # A connection may be older than a change of the owner's policy.
+        self._kubernetes.check_service(target.namespace, target.name, target.port)
         host, port = _host_of(target), target.port
         pool = self._pools.get((host, port))
         if pool is None:

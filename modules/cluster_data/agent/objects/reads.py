@@ -288,6 +288,8 @@ class ObjectReads:
             namespace=info.namespace,
             name=info.name,
         )
+        # A denial of the cluster's owner names the rule.
+        self._kubernetes.acting_for(access).check_right(**right._asdict())
         if await self._rights.may(access, right):
             return
         group = f".{info.group}" if info.group else ""

@@ -54,7 +54,7 @@ class InventoryWriter:
     def of(cls, api: IAgentModuleApi, now: Callable[[], float]) -> InventoryWriter:
         """Return the identity of the agentk that *api* belongs to."""
         return cls(
-            api.kubernetes.as_agentk(), api.agent_name, api.leadership.lease, now
+            api.kubernetes.for_records(), api.agent_name, api.leadership.lease, now
         )
 
     @property

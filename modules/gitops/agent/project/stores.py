@@ -46,13 +46,13 @@ class ProjectStores:
 
     def orders(self, snapshot: Snapshot) -> OrderStore:
         """Return the orders of operators."""
-        client = self._api.kubernetes.as_agentk()
+        client = self._api.kubernetes.for_records()
         return OrderStore(client, self.id_of(snapshot), self._own_namespace)
 
     def inventory(self, snapshot: Snapshot, orders: OrderStore) -> InventoryStore:
         """Return the inventory."""
         return InventoryStore(
-            self._api.kubernetes.as_agentk(),
+            self._api.kubernetes.for_records(),
             self.id_of(snapshot),
             self._inventories or self._own_namespace,
             (self._own_namespace, self._settings.default_namespace),
@@ -63,7 +63,7 @@ class ProjectStores:
     def backups(self, snapshot: Snapshot) -> KeptStates:
         """Return the store for states of objects before agentk changed them."""
         return KeptStates(
-            self._api.kubernetes.as_agentk(),
+            self._api.kubernetes.for_records(),
             self.id_of(snapshot),
             self._own_namespace,
             self._now,
@@ -79,7 +79,7 @@ class ProjectStores:
         :param siblings: the inventories of the other projects of this agentk.
         """
         return Claims(
-            self._api.kubernetes.as_agentk(),
+            self._api.kubernetes.for_records(),
             self.id_of(snapshot),
             self._writer.mark,
             self._inventories or self._own_namespace,
