@@ -13,6 +13,7 @@ The agent: keeps a connection to kas, and handles the requests that arrive throu
     health.py     /liveness, /readiness and /metrics
     metrics.py    metrics of the tunnel
     kubernetes/   the Kubernetes API server
+    policy/       the policy of the cluster's owner
 
 agentk is small on purpose: kas makes every decision that it can make.
 """

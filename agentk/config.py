@@ -42,6 +42,7 @@ __all__ = [
     "AgentkOptions",
     "KubernetesConfiguration",
     "ObservabilitySection",
+    "PolicySettings",
     "ProbeListen",
     "TokenSource",
     "read_configuration",
@@ -187,6 +188,43 @@ class KubernetesConfiguration:
 
 
 @attrs.frozen(kw_only=True)
+class PolicySettings:
+    """``policy``: which requests of kas the owner of the cluster permits."""
+
+    file: Path | None = field(
+        default=None, doc="the policy; default: no policy, everything is permitted"
+    )
+    keys: Path | None = field(
+        default=None, doc="keys that sign policies; default: no signature is needed"
+    )
+    signatures: int = field(
+        default=1,
+        validator=is_positive,
+        doc="number of signatures by different owners of keys that a policy needs",
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.file is None and self.keys is not None:
+            raise Invalid("has no effect without a policy; set policy.file", "keys")
+        if self.keys is None and self.signatures != 1:
+            raise Invalid("needs keys; set policy.keys", "signatures")
+
+    @property
+    def signature_file(self) -> Path:
+        """The file with the signatures of the policy."""
+        assert self.file is not None
+        return self.file.with_name(f"{self.file.name}.sig")
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that determine the policy."""
+        assert self.file is not None
+        if self.keys is None:
+            return (self.file,)
+        return self.file, self.signature_file, self.keys
+
+
+@attrs.frozen(kw_only=True)
 class LoggingSection:
     """``observability.logging`` of the agent's configuration in Git."""
 
@@ -220,6 +258,9 @@ class AgentkConfiguration:
 
     kubernetes: KubernetesConfiguration = field(
         factory=KubernetesConfiguration, doc="connections to the API server"
+    )
+    policy: PolicySettings = field(
+        factory=PolicySettings, doc="the policy of the cluster's owner"
     )
     observability: AgentkObservability = field(
         factory=AgentkObservability, doc="traces and failures"

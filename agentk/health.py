@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry
 from twisted.internet.interfaces import IReactorTime
 
@@ -12,11 +14,22 @@ from tunnel.program.site import Make, Page, Site, exposition, plain
 
 
 def make_site(
-    dialer: Dialer, metrics: CollectorRegistry, profile: Profile, clock: IReactorTime
+    dialer: Dialer,
+    metrics: CollectorRegistry,
+    profile: Profile,
+    clock: IReactorTime,
+    unready: Callable[[], str] = lambda: "",
 ) -> Site:
-    """Return the site of agentk's observability listener."""
+    """
+    Return the site of agentk's observability listener.
+
+    :param unready: returns why agentk is not ready, apart from the tunnel; empty if it
+        is.
+    """
 
     def readiness() -> Page:
+        if problem := unready():
+            return plain(f"not ready: {problem}", 503)
         # Ready means that the tunnel is established, not only that the process is
         # running.
         if dialer.ready:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from platform import machine
 from socket import gethostname
@@ -20,6 +20,7 @@ from agentk.config import (
     AgentkConfiguration,
     AgentkOptions,
     ObservabilitySection,
+    PolicySettings,
     TokenSource,
 )
 from agentk.dialer import Dialer
@@ -32,6 +33,9 @@ from agentk.kubernetes.version import ClusterVersion
 from agentk.leader_election import LeaderElection
 from agentk.metrics import LeaderCollector, ReachCollector, TunnelCollector
 from agentk.modules import AgentContext
+from agentk.policy.floor import Floor
+from agentk.policy.guard import PolicyCollector, PolicyGuard
+from agentk.policy.state import ClusterState
 from agentk.state_reports import StateReports, cluster_report, modules_report
 from tunnel import __version__
 from tunnel.api import (
@@ -148,21 +152,36 @@ class AgentkService(ProgramService):
             "agentk", "observability", ObservabilitySection, self._observe
         )
         in_cluster = cluster.target.origin == IN_CLUSTER
+        has_policy = configuration.policy.file is not None
         self.own_namespace = OwnNamespace(
             self._namespace or DEFAULT_NAMESPACE,
             # agentk may not own the namespace of a kubeconfig's context.
             bool(options.namespace or (in_cluster and self._namespace)),
-            not configuration.kubernetes.allow_own_namespace,
+            not configuration.kubernetes.allow_own_namespace or has_policy,
+            has_policy,
+        )
+        reach = partial(HostnameEndpoint, reactor, timeout=CONNECT_TIMEOUT)
+        # The clients of agentk itself, which nothing from kas reaches.
+        own_clients = KubernetesClients(
+            cluster,
+            self._upstream,
+            reactor,
+            own_namespace=self.own_namespace,
+            reach=reach,
+        )
+        self.policy = (
+            self._make_policy(configuration.policy, own_clients) if has_policy else None
         )
         kubernetes = KubernetesClients(
             cluster,
             self._upstream,
             reactor,
             own_namespace=self.own_namespace,
-            reach=partial(HostnameEndpoint, reactor, timeout=CONNECT_TIMEOUT),
+            reach=reach,
+            guard=self.policy,
         )
         self._election = LeaderElection(
-            kubernetes.as_agentk(),
+            own_clients.as_agentk(),
             self.own_namespace.name,
             options.pod_name or f"{gethostname()}-{runtime.instance_id.hex()}",
             runtime,
@@ -188,7 +207,7 @@ class AgentkService(ProgramService):
         )
         self.module_reports: StateReports[dict[str, str]] = StateReports(
             "Modules",
-            lambda: dict(self.modules.problems),
+            self._problems,
             modules_report,
             {},
             self.dialer.open_stream,
@@ -203,6 +222,7 @@ class AgentkService(ProgramService):
             Steps("health and metrics", start=self._listen),
             Steps("the cluster", start=self.cluster.start, stop=self.cluster.stop),
             Steps("connections to the cluster", stop=self._upstream.close),
+            *self._policy_steps(),
             Steps(
                 "modules",
                 start=self.modules.start,
@@ -223,6 +243,35 @@ class AgentkService(ProgramService):
             sdnotify.Watchdog(reactor),
         )
 
+    def _make_policy(
+        self, settings: PolicySettings, clients: KubernetesClients
+    ) -> PolicyGuard:
+        """Return the policy of the cluster's owner."""
+        own = self.own_namespace
+        guard = PolicyGuard(
+            settings,
+            ClusterState(clients.as_agentk(), own.name),
+            Floor(own.name, own.is_closed),
+            self._upstream,
+            self.cluster.path_prefix.rstrip("/"),
+            self._reactor,
+            self._runtime.now,
+            lambda: self.module_reports.report(),
+        )
+        self.metrics.register(PolicyCollector(guard))
+        return guard
+
+    def _policy_steps(self) -> Iterator[Steps]:
+        if self.policy is not None:
+            yield Steps("the policy", start=self.policy.start, stop=self.policy.stop)
+
+    def _problems(self) -> dict[str, str]:
+        """Return the problems that kas shows, by module."""
+        problems = dict(self.modules.problems)
+        if self.policy is not None and self.policy.problem:
+            problems["policy"] = self.policy.problem
+        return problems
+
     def _read_contexts(self) -> None:
         self._contexts = self._make_contexts()
         for insecure in (one for one in self._options.kas if not one.secure):
@@ -235,12 +284,20 @@ class AgentkService(ProgramService):
     async def _listen(self) -> None:
         await self._listening.listen(
             self._options.observability,
-            make_site(self.dialer, self.metrics, self._profile, self._reactor),
+            make_site(
+                self.dialer, self.metrics, self._profile, self._reactor, self._unready
+            ),
             what="health and metrics",
             setting="--observability-listen-address",
             alpn=("http/1.1",),
             minimum=ssl.TLSVersion.TLSv1_2,
         )
+
+    def _unready(self) -> str:
+        """Return why agentk answers no requests, apart from the tunnel."""
+        if self.policy is None or self.policy.is_enforced:
+            return ""
+        return f"the policy of the cluster's owner: {self.policy.problem}"
 
     def _connect(self) -> None:
         self._runtime.bus.subscribe("agentk", TunnelConnected, self._connected)

@@ -1,0 +1,15 @@
+"""
+The policy of the cluster's owner: which requests of kas agentk carries out.
+
+    document.py   the policy file: its schema, patterns and time windows
+    questions.py  requests as the policy sees them
+    engine.py     the rules, compiled, and their decisions
+    floor.py      requests that no policy permits
+    signature.py  signatures of policy files
+    state.py      the state in the cluster: its uid, the highest serial, roles
+    guard.py      the policy in effect, in front of every request
+    cases.py      described requests, for tests of policies
+    replay.py     decisions on the requests of an audit log
+    rendering.py  objects for the cluster that follow from a policy
+    command.py    ``agentk-policy``
+"""

@@ -1,0 +1,349 @@
+"""
+Objects for the cluster that follow from a policy.
+
+RBAC permits agentk's account what the allow rules permit, and no more where RBAC can
+express it.  A ValidatingAdmissionPolicy refuses writes of agentk's account that no rule
+permits, also while agentk runs with another policy or with none.  Neither knows times,
+users and programs; the policy in agentk remains the complete check.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from agentk.policy.document import NamePattern, PolicyFile, PolicyRule, ResourcePattern
+from agentk.policy.floor import ADMISSION_PREFIX
+
+__all__ = ["admission_objects", "rbac_objects"]
+
+#: Verbs of RBAC for ``*``, which must not include impersonate, bind and escalate.
+_VERBS: Final = (
+    "get",
+    "list",
+    "watch",
+    "create",
+    "update",
+    "patch",
+    "delete",
+    "deletecollection",
+)
+_RBAC: Final = "rbac.authorization.k8s.io"
+_ADMISSION: Final = "admissionregistration.k8s.io"
+
+#: Operations of admission by verb; reads never reach admission.
+_OPERATIONS: Final = {
+    "create": ("CREATE",),
+    "update": ("UPDATE",),
+    # Server-side apply may create, which needs the verb create as well.
+    "patch": ("UPDATE",),
+    "delete": ("DELETE",),
+    "deletecollection": ("DELETE",),
+}
+_CONNECTIONS: Final = ("attach", "exec", "portforward", "proxy")
+
+
+# RBAC.
+
+
+def rbac_objects(
+    policy: PolicyFile, namespace: str, account: str
+) -> list[dict[str, Any]]:
+    """
+    Return roles for the account of agentk, and their bindings.
+
+    :param namespace: the namespace of agentk.
+    :param account: its service account.
+    """
+    whole: list[dict[str, Any]] = []
+    by_namespace: dict[str, list[dict[str, Any]]] = {}
+    for rule in policy.rules:
+        if rule.denies:
+            continue
+        rules = list(_rbac_rules(rule))
+        if rule.namespaces and all(one.is_literal for one in rule.namespaces):
+            for one in rule.namespaces:
+                by_namespace.setdefault(one.text, []).extend(rules)
+        else:
+            whole += rules
+    whole += _impersonation(policy)
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    objects: list[dict[str, Any]] = []
+    if whole:
+        objects += _role("ClusterRole", "", whole, subject)
+    for name, rules in sorted(by_namespace.items()):
+        objects += _role("Role", name, rules, subject)
+    return objects
+
+
+def _role(
+    kind: str, namespace: str, rules: list[dict[str, Any]], subject: dict[str, str]
+) -> Iterator[dict[str, Any]]:
+    metadata = {"name": ADMISSION_PREFIX}
+    if namespace:
+        metadata["namespace"] = namespace
+    yield {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "rules": rules,
+    }
+    yield {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": f"{kind}Binding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": ADMISSION_PREFIX},
+        "subjects": [subject],
+    }
+
+
+def _rbac_rules(rule: PolicyRule) -> Iterator[dict[str, Any]]:
+    verbs = [
+        one
+        for one in (_VERBS if "*" in rule.verbs else rule.verbs)
+        if one not in rule.except_verbs and one != "connect"
+    ]
+    if not verbs:
+        return
+    if rule.paths:
+        # RBAC knows * only at the end.
+        paths = [
+            one.text if one.text.find("*") in (-1, len(one.text) - 1) else "*"
+            for one in rule.paths
+        ]
+        yield {
+            "nonResourceURLs": paths,
+            "verbs": [
+                one
+                for one in verbs
+                if one in ("get", "post", "put", "patch", "delete", "head")
+            ]
+            or ["get"],
+        }
+        return
+    names = [one.text for one in rule.names] if _literal(rule.names) else []
+    for pattern in rule.resources:
+        found: dict[str, Any] = {
+            "apiGroups": [_group_of(pattern)],
+            "resources": [_resource_of(pattern)],
+            "verbs": verbs,
+        }
+        if names:
+            found["resourceNames"] = names
+        yield found
+
+
+def _literal(globs: Iterable[NamePattern]) -> bool:
+    return all(one.is_literal for one in globs)
+
+
+def _group_of(pattern: ResourcePattern) -> str:
+    if pattern.group is None:
+        return "*" if pattern.resource == "*" else ""
+    return pattern.group
+
+
+def _resource_of(pattern: ResourcePattern) -> str:
+    if pattern.resource == "*":
+        # In RBAC, * includes subresources, and */* does not exist.
+        if pattern.subresource in ("", "*"):
+            return "*"
+        return f"*/{pattern.subresource}"
+    if pattern.subresource:
+        return f"{pattern.resource}/{pattern.subresource}"
+    return pattern.resource
+
+
+def _impersonation(policy: PolicyFile) -> Iterator[dict[str, Any]]:
+    identities = policy.identities
+    if identities is None:
+        return
+    for resource, globs in ("users", identities.users), ("groups", identities.groups):
+        if not globs:
+            continue
+        found: dict[str, Any] = {
+            "apiGroups": [""],
+            "resources": [resource],
+            "verbs": ["impersonate"],
+        }
+        if _literal(globs):
+            found["resourceNames"] = [one.text for one in globs]
+        yield found
+
+
+# Admission.
+
+
+def admission_objects(
+    policy: PolicyFile, namespace: str, account: str
+) -> list[dict[str, Any]]:
+    """
+    Return a ValidatingAdmissionPolicy for the account of agentk, and its binding.
+
+    :param namespace: the namespace of agentk.
+    :param account: its service account.
+    """
+    allows = [one for one in policy.rules if not one.denies]
+    denies = [one for one in policy.rules if one.denies]
+    own = (
+        f"request.namespace == {_text(namespace)} && ("
+        "(request.resource.group == '' && request.resource.resource in "
+        "['configmaps', 'secrets']) || "
+        "request.resource.group == 'coordination.k8s.io')"
+    )
+    reviews = (
+        "request.resource.group in ['authentication.k8s.io', 'authorization.k8s.io']"
+    )
+    permitted = " ||\n".join(
+        f"({one})" for one in (reviews, own, *filter(None, map(_condition, allows)))
+    )
+    validations = [
+        {
+            "expression": permitted,
+            "message": "no rule of the policy of the cluster's owner permits this",
+            "reason": "Forbidden",
+        }
+    ]
+    for rule in denies:
+        # agentk itself enforces rules that depend on the time or on users.
+        if rule.window or rule.users or rule.groups or rule.argv0 or rule.modules:
+            continue
+        condition = _condition(rule)
+        if condition:
+            validations.append(
+                {
+                    "expression": f"({own}) || !({condition})",
+                    "message": f"the rule {rule.name!r} of the policy of the "
+                    "cluster's owner denies this",
+                    "reason": "Forbidden",
+                }
+            )
+    name = {"name": f"{ADMISSION_PREFIX}-{namespace}-{account}"}
+    user = f"system:serviceaccount:{namespace}:{account}"
+    return [
+        {
+            "apiVersion": f"{_ADMISSION}/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": name,
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {
+                    "resourceRules": [
+                        {
+                            "apiGroups": ["*"],
+                            "apiVersions": ["*"],
+                            "resources": ["*/*"],
+                            "operations": ["CREATE", "UPDATE", "DELETE", "CONNECT"],
+                        }
+                    ]
+                },
+                "matchConditions": [
+                    {
+                        "name": "agentk",
+                        "expression": f"request.userInfo.username == {_text(user)}",
+                    }
+                ],
+                "validations": validations,
+            },
+        },
+        {
+            "apiVersion": f"{_ADMISSION}/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": name,
+            "spec": {"policyName": name["name"], "validationActions": ["Deny"]},
+        },
+    ]
+
+
+def _text(text: str) -> str:
+    """Return a literal of CEL."""
+    return json.dumps(text)
+
+
+def _condition(rule: PolicyRule) -> str:
+    """
+    Return the condition of a rule in CEL; empty if the rule never concerns a write.
+    """
+    if rule.paths:
+        return ""
+    parts: list[str] = []
+    operations = sorted(_operations(rule))
+    if not operations:
+        return ""
+    parts.append(f"request.operation in {json.dumps(operations)}")
+    parts.append(_any(_kind(one, wide=rule.denies) for one in rule.resources))
+    if rule.except_resources:
+        excluded = _any(
+            _kind(one, wide=not rule.denies) for one in rule.except_resources
+        )
+        parts.append(f"!({excluded})")
+    if rule.namespaces:
+        parts.append(
+            _any(_matches("request.namespace", one) for one in rule.namespaces)
+        )
+    if rule.except_namespaces:
+        excluded = _any(
+            _matches("request.namespace", one) for one in rule.except_namespaces
+        )
+        parts.append(f"!({excluded})")
+    if rule.names:
+        named = _any(_matches("request.name", one) for one in rule.names)
+        parts.append(f"(request.name == '' || {named})" if rule.denies else named)
+    return " && ".join(parts)
+
+
+def _any(conditions: Iterable[str]) -> str:
+    return "(" + " || ".join(conditions) + ")"
+
+
+def _operations(rule: PolicyRule) -> set[str]:
+    every = "*" in rule.verbs
+    verbs = {
+        one
+        for one in (_OPERATIONS if every else rule.verbs)
+        if one not in rule.except_verbs
+    }
+    found = {one for verb in verbs for one in _OPERATIONS.get(verb, ())}
+    if any(_may_connect(one, rule.denies) for one in rule.resources) and (
+        every or verbs & {"create", "get"}
+    ):
+        found.add("CONNECT")
+    return found
+
+
+def _may_connect(pattern: ResourcePattern, wide: bool) -> bool:
+    return pattern.subresource in (*_CONNECTIONS, "*") or (
+        wide and not pattern.subresource
+    )
+
+
+def _kind(pattern: ResourcePattern, wide: bool) -> str:
+    parts: list[str] = []
+    if pattern.resource != "*":
+        parts.append(f"request.resource.resource == {_text(pattern.resource)}")
+        if pattern.group is None and not wide:
+            parts.append("request.resource.group == ''")
+    if pattern.group not in (None, "*"):
+        parts.append(f"request.resource.group == {_text(pattern.group or '')}")
+    if pattern.subresource == "*":
+        if pattern.resource != "*":
+            parts.append("request.subResource != ''")
+    elif pattern.subresource or not wide:
+        parts.append(f"request.subResource == {_text(pattern.subresource)}")
+    return "(" + " && ".join(parts or ["true"]) + ")"
+
+
+def _matches(value: str, glob: NamePattern) -> str:
+    if glob.is_literal:
+        return f"{value} == {_text(glob.text)}"
+    prefix, _, suffix = glob.text.partition("*")
+    parts = [f"size({value}) >= {len(prefix) + len(suffix)}"]
+    if not prefix and not suffix:
+        # A namespace pattern never matches an object without a namespace.
+        return f"{value} != ''"
+    if prefix:
+        parts.append(f"{value}.startsWith({_text(prefix)})")
+    if suffix:
+        parts.append(f"{value}.endsWith({_text(suffix)})")
+    return "(" + " && ".join(parts) + ")"

@@ -1,0 +1,186 @@
+"""The state of the policy in the cluster: its uid, the highest serial, and roles."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+
+from agentk.policy.floor import STATE_SECRET, ProtectedObject
+from tunnel.api import IKubernetesClient, KubernetesResource
+from tunnel.errors import CallError, ConfigurationError, Status
+
+__all__ = ["ClusterState"]
+
+_SECRETS: Final = KubernetesResource("", "v1", "Secret", "secrets", True)
+_NAMESPACES: Final = KubernetesResource("", "v1", "Namespace", "namespaces", False)
+_ROLES: Final = "rbac.authorization.k8s.io"
+_BINDINGS: Final = (
+    KubernetesResource(
+        _ROLES, "v1", "ClusterRoleBinding", "clusterrolebindings", False
+    ),
+    KubernetesResource(_ROLES, "v1", "RoleBinding", "rolebindings", True),
+)
+_REVIEW: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+#: Attempts to write the serial while other replicas of agentk write it, too.
+ATTEMPTS: Final = 3
+
+#: Maximum number of bindings that are read, and of objects that are protected.
+MAX_BINDINGS: Final = 20_000
+MAX_OBJECTS: Final = 500
+
+
+@attrs.define(eq=False)
+class ClusterState:
+    """
+    Reader and writer of the state.
+
+    :param client: a client with agentk's own permissions and without a guard.
+    :param namespace: agentk's own namespace.
+    """
+
+    _client: IKubernetesClient
+    _namespace: str
+
+    async def uid(self) -> str:
+        """
+        Return the uid of the cluster.
+
+        :raises CallError: agentk cannot read it.
+        """
+        found = await self._client.get(_NAMESPACES, "kube-system")
+        return str(found["metadata"].get("uid", ""))
+
+    async def accept(self, serial: int, digest: str) -> None:
+        """
+        Record a policy, unless a newer one was in effect before.
+
+        :raises ConfigurationError: it is older, or differs from the policy with the
+            same serial.
+        :raises CallError: the serial cannot be read or written.
+        """
+        for left in reversed(range(ATTEMPTS)):
+            version, highest, known = await self._read()
+            if serial < highest:
+                raise ConfigurationError(
+                    [
+                        f"the serial {serial} is lower than {highest}, which was in "
+                        "effect before; raise it, and sign the file again"
+                    ]
+                )
+            if serial == highest and known != digest:
+                raise ConfigurationError(
+                    [
+                        f"another policy had the serial {serial}; raise it, and sign "
+                        "the file again"
+                    ]
+                )
+            if serial == highest:
+                return
+            try:
+                await self._write(version, serial, digest)
+            except CallError as error:
+                raced = (Status.ABORTED, Status.ALREADY_EXISTS)
+                if error.status not in raced or not left:
+                    raise
+            else:
+                return
+
+    async def _read(self) -> tuple[str, int, str]:
+        """Return the version of the Secret, the serial and the digest."""
+        try:
+            found = await self._client.get(_SECRETS, STATE_SECRET, self._namespace)
+        except CallError as error:
+            if error.status is Status.NOT_FOUND:
+                return "", -1, ""
+            raise self._explained(error) from None
+        data = found.get("data") or {}
+        try:
+            serial = int(base64.b64decode(data["serial"], validate=True))
+            digest = base64.b64decode(data["digest"], validate=True).decode()
+        except (KeyError, ValueError, binascii.Error):
+            raise ConfigurationError(
+                [
+                    f"the Secret {self._namespace}/{STATE_SECRET} is damaged; find out "
+                    "who changed it, and delete it"
+                ]
+            ) from None
+        return str(found["metadata"].get("resourceVersion", "")), serial, digest
+
+    async def _write(self, version: str, serial: int, digest: str) -> None:
+        metadata = {"name": STATE_SECRET, "namespace": self._namespace}
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata,
+            "data": {
+                key: base64.b64encode(text.encode()).decode()
+                for key, text in (("serial", str(serial)), ("digest", digest))
+            },
+        }
+        method, path = "POST", f"/api/v1/namespaces/{self._namespace}/secrets"
+        if version:
+            metadata["resourceVersion"] = version
+            method, path = "PUT", f"{path}/{STATE_SECRET}"
+        try:
+            await self._client.json(method, path, body)
+        except CallError as error:
+            raise self._explained(error) from None
+
+    def _explained(self, error: CallError) -> CallError:
+        if error.status is not Status.PERMISSION_DENIED:
+            return error
+        return CallError(
+            error.status,
+            f"agentk keeps the highest serial in the Secret {self._namespace}/"
+            f"{STATE_SECRET}; grant it get, create and update: {error.message}",
+        )
+
+    async def own_roles(self) -> frozenset[ProtectedObject]:
+        """
+        Return the roles that are bound to agentk's account, and their bindings.
+
+        :raises CallError: agentk may not read them.
+        """
+        review = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "SelfSubjectReview",
+        }
+        answer = await self._client.json("POST", _REVIEW, review)
+        username = str(answer["status"]["userInfo"]["username"])
+        objects: set[ProtectedObject] = set()
+        for resource in _BINDINGS:
+            seen = 0
+            async for page in self._client.list(resource):
+                for binding in page:
+                    if username in _users(binding):
+                        objects.update(_protected(resource.name, binding))
+                seen += len(page)
+                if seen > MAX_BINDINGS or len(objects) > MAX_OBJECTS:
+                    break
+        return frozenset(objects)
+
+
+def _users(binding: dict[str, Any]) -> Iterator[str]:
+    """Yield the user names of the subjects of a binding."""
+    for one in binding.get("subjects") or ():
+        name = str(one.get("name", ""))
+        if one.get("kind") == "ServiceAccount":
+            yield f"system:serviceaccount:{one.get('namespace', '')}:{name}"
+        elif one.get("kind") == "User":
+            yield name
+
+
+def _protected(resource: str, binding: dict[str, Any]) -> Iterator[ProtectedObject]:
+    """Yield a binding, and its role."""
+    metadata, role = binding["metadata"], binding["roleRef"]
+    namespace = str(metadata.get("namespace", ""))
+    yield _ROLES, resource, namespace, str(metadata["name"])
+    if role.get("kind") == "ClusterRole":
+        yield _ROLES, "clusterroles", "", str(role["name"])
+    else:
+        yield _ROLES, "roles", namespace, str(role["name"])

@@ -1,0 +1,1 @@
+"""The policy of the cluster's owner."""

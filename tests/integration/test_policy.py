@@ -1,0 +1,330 @@
+"""The policy of a cluster's owner, beside a real API server and a hostile kas."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import ControlPlane
+from tests.integration.hostile_module import DROPIN
+from tests.integration.kubectl import PATIENT, Kubectl
+from tests.integration.module_kas import python_path
+from tests.integration.processes import eventually
+from tests.integration.stack import Agentk, Kas, fetch, metric
+
+_POLICY = """\
+kind: AgentPolicy
+clusters: [{uid}]
+serial: {serial}
+identities: {{agent: true, users: ["*@example.org"], groups: [dev], never: ["boss@*"]}}
+rules:
+- name: read
+  allow: [get, list, watch]
+  resources: ["*", pods/log]
+  except: [secrets]
+- {{name: shell, allow: [create], resources: [pods/exec], namespaces: [{namespace}]}}
+- name: write
+  allow: [create, patch]
+  resources: [configmaps]
+  namespaces: ["policy-*"]
+- {{name: night, deny: ["*"], resources: [pods], namespaces: [default]}}
+{more}
+"""
+
+_POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: web, image: any, command: [sleep, "600"]}]
+"""
+
+
+class PolicyStand:
+    """kas, agentk with a policy, and kubectl."""
+
+    def __init__(self, folder: Path, kas: Kas, cluster: ControlPlane) -> None:
+        self.folder = folder
+        self.kas = kas
+        self.cluster = cluster
+        self.namespace = f"policy-{secrets.token_hex(4)}"
+        found = cluster.call("GET", "/api/v1/namespaces/kube-system")
+        self.uid = found["metadata"]["uid"]
+        self.policy = folder / "policy.yaml"
+        self.write(1)
+        options = folder / "agentk.yaml"
+        options.write_text(
+            f"modules:\n  cluster_data: {{}}\npolicy:\n  file: {self.policy}\n"
+        )
+        self.options = ("--configuration-file", str(options))
+        self.agentk = Agentk(kas, kas.add_agent("main"), cluster.agent)
+
+    def write(self, serial: int, more: str = "") -> None:
+        """Replace the policy."""
+        new = self.folder / "new"
+        text = _POLICY.format(
+            uid=self.uid, serial=serial, namespace=self.namespace, more=more
+        )
+        new.write_text(text)
+        new.rename(self.policy)
+
+    def user(self, name: str, *access: str) -> Kubectl:
+        """Add a user, and return kubectl."""
+        kubeconfig = self.kas.add_user(name, *access)
+        return self.kubectl(kubeconfig)
+
+    def kubectl(self, kubeconfig: Path) -> Kubectl:
+        """Return kubectl with a kubeconfig."""
+        return Kubectl(
+            self.cluster.assets / "kubectl",
+            kubeconfig,
+            self.namespace,
+            cache=self.folder / "discovery",
+        )
+
+    def decisions(self, result: str) -> float:
+        """Return the number of decisions with a result."""
+        name = f'agentk_policy_decisions_total{{result="{result}"}}'
+        return metric(self.agentk.observability, name)
+
+
+@pytest.fixture
+def policed(
+    tmp_path: Path, lone_kas: Kas, control_plane: ControlPlane
+) -> Iterator[PolicyStand]:
+    """Everything, started; kas has a hostile module."""
+    audit = tmp_path / "audit.jsonl"
+    lone_kas.observability_settings = (f"audit: {{file: {audit}, events: all}}",)
+    lone_kas.settings = "modules:\n  cluster_data: {}\n  hostile: {}\n"
+    plugins = tmp_path / "twisted" / "plugins"
+    plugins.mkdir(parents=True)
+    (plugins / "tests_hostile_modules.py").write_text(DROPIN)
+    stand = PolicyStand(tmp_path, lone_kas, control_plane)
+    lone_kas.start(environment=python_path(tmp_path))
+    control_plane.add_namespace(stand.namespace)
+    stand.agentk.start(*stand.options)
+    yield stand
+    control_plane.remove_namespace(stand.namespace)
+    if stand.agentk.process is not None:
+        stand.agentk.process.kill()
+
+
+def test_kubectl(policed: PolicyStand) -> None:
+    """What kubectl shows of permitted and denied requests, and what both logs say."""
+    stand = policed
+    direct = stand.kubectl(stand.cluster.admin)
+    direct.ok("apply", "-f", "-", input=_POD.encode())
+    direct.ok("wait", "--for=condition=Ready", "pods/web", PATIENT)
+    root = stand.user("root", "--as-agent")
+    assert "web" in root.ok("get", "pods")
+    for transport in "websocket", "spdy":
+        shell = Kubectl(
+            root.program, root.kubeconfig, root.namespace, transport, root.cache
+        )
+        said = eventually(partial(_say, shell), 60)
+        assert said == "yes\n"
+    # The rule, for requests and for upgrades.
+    stand.write(2, "- {name: late, deny: [create], resources: [pods/exec]}")
+    eventually(
+        lambda: metric(stand.agentk.observability, "agentk_policy_serial") == 2, 30
+    )
+    for transport in "websocket", "spdy":
+        shell = Kubectl(
+            root.program, root.kubeconfig, root.namespace, transport, root.cache
+        )
+        done = shell("exec", "web", "--", "echo", "yes")
+        assert done.code != 0 and not done.out
+        assert (
+            b'create pods/exec "web" in the namespace "'
+            + stand.namespace.encode()
+            + b"\" is forbidden by the policy of the cluster's owner: the rule 'late' "
+            b"denies it"
+        ) in done.err, done.err
+    done = root("get", "pods", "-n", "default")
+    assert b"Error from server (Forbidden)" in done.err, done.err
+    assert b"the rule 'night' denies it" in done.err
+    done = root("get", "secrets")
+    assert b"no rule permits it" in done.err
+    done = root("delete", "pod", "web")
+    assert b"no rule permits it" in done.err
+    root.ok(
+        "apply",
+        "--server-side",
+        "-f",
+        "-",
+        input=b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ours}\n",
+    )
+    # A user whom kas may not claim, although the API server would permit it.
+    alice = stand.user("alice", "--as", "alice@example.org")
+    assert b"Forbidden" in alice("get", "pods").err
+    stand.cluster.permit(
+        "alice@example.org",
+        stand.namespace,
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]},
+    )
+    eventually(lambda: alice("get", "pods").code == 0, 30, "the right is in effect")
+    boss = stand.user("boss", "--as", "boss@example.org")
+    assert b"kas may never claim 'boss@example.org'" in boss("get", "pods").err
+    # The audit log of kas.
+    events = [
+        json.loads(line)
+        for line in (stand.folder / "audit.jsonl").read_text().splitlines()
+    ]
+    denied = [one for one in events if one.get("by") == "owner"]
+    plain = [one for one in denied if one.get("resource") == "secrets"]
+    assert plain and {one["stage"] for one in plain} == {"denied"}
+    assert {one["outcome"] for one in denied} == {"403"}
+    shells = [one for one in denied if one.get("subresource") == "exec"]
+    assert {one["stage"] for one in shells} == {"ended"}
+    assert stand.decisions("denied") >= len(denied)
+    # agentk's own log.
+    log = (stand.kas.folder / "agentk.log").read_text()
+    assert "the policy of the cluster's owner denied" in log
+
+
+def _say(kubectl: Kubectl) -> str:
+    """Run a program in the pod, and return its output."""
+    return kubectl("exec", "web", "--", "echo", "yes").text
+
+
+def _order(stand: PolicyStand, path: str, body: bytes) -> dict[str, str]:
+    """Let the hostile kas send something, and return the response."""
+    assert stand.kas.process is not None
+    found = stand.kas.process.wait_for(r"listening for hostile on 127\.0\.0\.1:(\d+)")
+    agents = stand.kas.ctl_json("agent", "list")
+    [agent_id] = [str(one["id"]) for one in agents if one["name"] == "main"]
+    url = f"http://127.0.0.1:{found[1]}/{path}/{agent_id}"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(urllib.request.Request(url, body, method="POST"), timeout=60) as a:
+        said: dict[str, str] = json.loads(a.read())
+    return said
+
+
+_UPGRADE = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
+_ADMIN = "Impersonate-User: a@example.org\r\nImpersonate-Group: system:masters\r\n"
+_CORE = "/api/v1/namespaces/{namespace}"
+
+_HEADS = [
+    # Secrets, in every spelling.
+    f"GET {_CORE}/secrets",
+    "GET /api/v1/secrets",
+    "GET /api/v1/watch/secrets",
+    "GET //api/v1/secrets",
+    "GET /api/v1/./secrets",
+    "GET /api/v1/pods/../secrets",
+    "GET /api%2Fv1%2Fsecrets",
+    "GET /api/v1/%73ecrets",
+    "GET /api/v1/namespaces/default/pods",
+    "GET /api/v1/pods",
+    "GET /api/v1/pods?fieldSelector=metadata.namespace!%3Ddefault",
+    "HEAD /api/v1/secrets",
+    f"GET {_CORE}/services/x/proxy/../../secrets",
+    # Other verbs.
+    f"DELETE {_CORE}/pods/web",
+    f"DELETE {_CORE}/configmaps",
+    f"POST {_CORE}/pods",
+    f"PUT {_CORE}/configmaps/x",
+    f"OPTIONS {_CORE}/configmaps/x",
+    "POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    # Connections.
+    f"GET {_CORE}/pods/web/attach",
+    f"GET {_CORE}/pods/web/portforward",
+    f"POST {_CORE}/pods/web/portforward\r\n{_UPGRADE}",
+    "POST /api/v1/namespaces/default/pods/web/exec?command=sh\r\n" + _UPGRADE,
+    "GET /api/v1/nodes/node-0/proxy/pods",
+    "GET /api/v1/nodes/node-0/proxy/run/default/web/web?cmd=ls",
+    # Identities.
+    f"GET {_CORE}/pods\r\n{_ADMIN}",
+    f"GET {_CORE}/pods\r\nImpersonate-User: boss@example.org",
+    f"GET {_CORE}/pods\r\nImpersonate-User: a@example.org\r\nimpersonate-group: ops",
+    f"GET {_CORE}/pods\r\nImpersonate-Group: dev",
+    f"GET {_CORE}/pods\r\nIMPERSONATE-USER: system:admin",
+    f"GET {_CORE}/pods\r\nImpersonate-User: a@example.org\r\nImpersonate-User: admin",
+    # Discovery is no way in.
+    "GET /metrics",
+    "GET /logs/",
+    "POST /version",
+    "GET /version\r\n" + _UPGRADE,
+]
+
+
+def test_hostile_kas(policed: PolicyStand) -> None:
+    """A kas that sends what it likes gets nothing that the policy denies."""
+    stand = policed
+    assert (
+        "200 OK"
+        in _order(
+            stand,
+            "proxy",
+            f"GET {_CORE}/pods HTTP/1.1\r\nHost: a\r\n".format(
+                namespace=stand.namespace
+            ).encode(),
+        )["head"]
+    )
+    before = stand.decisions("allowed")
+    audit = stand.cluster.audit()
+    for head in _HEADS:
+        first, _, more = head.format(namespace=stand.namespace).partition("\r\n")
+        more = more.strip()
+        block = f"{first} HTTP/1.1\r\nHost: a\r\n" + (f"{more}\r\n" if more else "")
+        said = _order(stand, "proxy", block.encode())
+        assert re.match(r"HTTP/1\.1 (403|400|502) ", said["head"]), (head, said)
+        assert "txkas-failed-hop" in said["head"].lower(), (head, said)
+    # The cache, as any user.
+    for user in "", "boss@example.org", "system:admin":
+        for target in "/api/v1/namespaces/default/pods", "/api/v1/pods":
+            said = _order(
+                stand, "cache", json.dumps({"user": user, "target": target}).encode()
+            )
+            assert said["head"] == "403", (user, said)
+    # Nothing of it reached the API server.
+    assert stand.decisions("allowed") - before <= 1
+    marks = ("secrets", "portforward", "nodes/node-0/proxy", "default/pods")
+    ours = [
+        one["requestURI"]
+        for one in audit.events()
+        if one["user"]["username"].startswith("system:serviceaccount:")
+        and any(mark in one["requestURI"] for mark in marks)
+        and "kube-system:" not in one["user"]["username"]
+        and one.get("userAgent", "") == ""
+    ]
+    assert ours == []
+
+
+class LiveAgentk(Agentk):
+    """An agentk that need not become ready."""
+
+    def wait_until_ready(self, seconds: float = 30) -> None:
+        """Wait until it is alive."""
+        eventually(lambda: fetch(self.observability, "/liveness")[0] == 200, seconds)
+
+
+def test_bad_policy(policed: PolicyStand) -> None:
+    """A bad file keeps the last policy; at the start, nothing is permitted."""
+    stand = policed
+    root = stand.user("root", "--as-agent")
+    root.ok("get", "pods")
+    stand.policy.write_text("kind: AgentPolicy\nrulez: []\n")
+    port = stand.agentk.observability
+    eventually(lambda: metric(port, "agentk_policy_problem") == 1, 30)
+    root.ok("get", "pods")
+    # kas shows the problem.
+    eventually(lambda: "unknown key 'rulez'" in stand.kas.ctl("status"), 30)
+    stand.agentk.stop()
+    old = stand.agentk
+    stand.agentk = LiveAgentk(stand.kas, old.token, old.kubeconfig)
+    stand.agentk.start(*stand.options)
+    port = stand.agentk.observability
+    assert b"unknown key 'rulez'" in fetch(port, "/readiness")[1]
+    assert root("get", "pods").code != 0
+    stand.write(3)
+    eventually(lambda: fetch(port, "/readiness")[0] == 200, 30)
+    root.ok("get", "pods")
