@@ -27,6 +27,8 @@ __all__ = ["Engine", "PolicyDecision", "Reviewed"]
 MAX_KINDS: Final = 1024
 
 _READING: Final = frozenset({"get", "list", "watch"})
+#: Subresources that can be read without effects.
+_READABLE: Final = frozenset({"", "log", "status", "scale"})
 
 #: Maximum number of kinds whose rules are remembered for one user in one namespace.
 MAX_PLACES: Final = 4096
@@ -172,7 +174,10 @@ class _Rule:
             name = question.name
             # A request that does not name its object may concern any of them.
             if not (self._names.match(name) if name else self.denies):
-                return "names"
+                # A proxy's name may have a scheme and a port: https:web:443.
+                of_proxy = self.denies and question.subresource == "proxy"
+                if not (of_proxy and any(map(self._names.match, name.split(":")))):
+                    return "names"
         if self._argv0 is not None and not self._runs(question.argv0):
             return "argv0"
         if self._ports and question.port not in self._ports:
@@ -236,10 +241,9 @@ class Engine:
         """Return whether the policy permits a request."""
         if self._is_early:
             return PolicyDecision(False, "", "the policy is not valid yet")
-        if self.is_expired and (
-            self.policy.on_expiry is Expiry.DENY
-            or (question.resource and question.verb not in _READING)
-            or (not question.resource and not question.discovers)
+        if self.is_expired and not (
+            self.policy.on_expiry is Expiry.READ_ONLY
+            and (question.discovers or _only_reads(question))
         ):
             return PolicyDecision(False, "", "the policy has expired")
         if self._claims is not None:
@@ -289,6 +293,15 @@ class Engine:
                 or rule.object_mismatch(question)
             )
             yield Reviewed(rule.name, "deny" if rule.denies else "allow", mismatch)
+
+
+def _only_reads(question: Question) -> bool:
+    return (
+        bool(question.resource)
+        and question.verb in _READING
+        and question.subresource in _READABLE
+        and (not question.upgrade or question.verb == "watch")
+    )
 
 
 class _Claims:

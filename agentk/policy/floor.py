@@ -23,6 +23,9 @@ _READABLE: Final = frozenset({"", "log", "status", "scale"})
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _ROLES: Final = "rbac.authorization.k8s.io"
 
+#: Prefix of the names of GitOps' inventories, which GitLab's agent shares.
+_INVENTORY: Final = "inventory-"
+
 #: Kinds with agentk's token, its keys, its policy and its records.
 _HIDDEN: Final = frozenset({"secrets", "configmaps"})
 
@@ -71,6 +74,7 @@ class Floor:
     def _record(self, question: Question) -> str:
         """Return why a module may not use an object as its record."""
         own = question.namespace == self.namespace
+        name = question.name
         if question.group == "coordination.k8s.io" and question.verb == "get":
             return ""
         if question.group or question.subresource:
@@ -79,6 +83,9 @@ class Floor:
             pass
         elif question.resource != "configmaps":
             return "it is not a record"
+        module = question.origin.module.replace("_", "-")
+        if name and not name.startswith((f"{module}-", _INVENTORY)):
+            return f"the names of records begin with {module}-"
         return self._named(question)
 
     def _own(self, question: Question) -> str:

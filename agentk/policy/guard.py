@@ -383,7 +383,7 @@ class PolicyGuard:
         upgrade: bool,
     ) -> Iterable[Question]:
         prefix = self.path_prefix.encode()
-        if prefix and not target.startswith(prefix + b"/"):
+        if not target.startswith(prefix + b"/"):
             identity = attrs.evolve(
                 identity_of(fields), problem="its path leads out of the API server"
             )

@@ -44,6 +44,16 @@ _OPERATIONS: Final = {
 _CONNECTIONS: Final = ("attach", "exec", "portforward", "proxy")
 
 
+#: Variables of the admission policy, because the API server omits empty fields.
+_VARIABLES: Final = (
+    ("subresource", "subResource"),
+    ("place", "namespace"),
+    ("object_name", "name"),
+)
+_NAMESPACE: Final = "variables.place"
+_NAME: Final = "variables.object_name"
+
+
 # RBAC.
 
 
@@ -187,7 +197,7 @@ def admission_objects(
     allows = [one for one in policy.rules if not one.denies]
     denies = [one for one in policy.rules if one.denies]
     own = (
-        f"request.namespace == {_text(namespace)} && ("
+        f"{_NAMESPACE} == {_text(namespace)} && ("
         "(request.resource.group == '' && request.resource.resource in "
         "['configmaps', 'secrets']) || "
         "request.resource.group == 'coordination.k8s.io')"
@@ -219,13 +229,13 @@ def admission_objects(
                     "reason": "Forbidden",
                 }
             )
-    name = {"name": f"{ADMISSION_PREFIX}-{namespace}-{account}"}
+    metadata = {"name": f"{ADMISSION_PREFIX}-{namespace}-{account}"}
     user = f"system:serviceaccount:{namespace}:{account}"
     return [
         {
             "apiVersion": f"{_ADMISSION}/v1",
             "kind": "ValidatingAdmissionPolicy",
-            "metadata": name,
+            "metadata": metadata,
             "spec": {
                 "failurePolicy": "Fail",
                 "matchConstraints": {
@@ -244,14 +254,21 @@ def admission_objects(
                         "expression": f"request.userInfo.username == {_text(user)}",
                     }
                 ],
+                "variables": [
+                    {
+                        "name": name,
+                        "expression": f"has(request.{field}) ? request.{field} : ''",
+                    }
+                    for name, field in _VARIABLES
+                ],
                 "validations": validations,
             },
         },
         {
             "apiVersion": f"{_ADMISSION}/v1",
             "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": name,
-            "spec": {"policyName": name["name"], "validationActions": ["Deny"]},
+            "metadata": metadata,
+            "spec": {"policyName": metadata["name"], "validationActions": ["Deny"]},
         },
     ]
 
@@ -279,17 +296,13 @@ def _condition(rule: PolicyRule) -> str:
         )
         parts.append(f"!({excluded})")
     if rule.namespaces:
-        parts.append(
-            _any(_matches("request.namespace", one) for one in rule.namespaces)
-        )
+        parts.append(_any(_matches(_NAMESPACE, one) for one in rule.namespaces))
     if rule.except_namespaces:
-        excluded = _any(
-            _matches("request.namespace", one) for one in rule.except_namespaces
-        )
+        excluded = _any(_matches(_NAMESPACE, one) for one in rule.except_namespaces)
         parts.append(f"!({excluded})")
     if rule.names:
-        named = _any(_matches("request.name", one) for one in rule.names)
-        parts.append(f"(request.name == '' || {named})" if rule.denies else named)
+        named = _any(_matches(_NAME, one) for one in rule.names)
+        parts.append(f"({_NAME} == '' || {named})" if rule.denies else named)
     return " && ".join(parts)
 
 
@@ -328,9 +341,9 @@ def _kind(pattern: ResourcePattern, wide: bool) -> str:
         parts.append(f"request.resource.group == {_text(pattern.group or '')}")
     if pattern.subresource == "*":
         if pattern.resource != "*":
-            parts.append("request.subResource != ''")
+            parts.append("variables.subresource != ''")
     elif pattern.subresource or not wide:
-        parts.append(f"request.subResource == {_text(pattern.subresource)}")
+        parts.append(f"variables.subresource == {_text(pattern.subresource)}")
     return "(" + " && ".join(parts or ["true"]) + ")"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -299,6 +301,10 @@ def test_hostile_kas(policed: PolicyStand) -> None:
     assert ours == []
 
 
+#: The script ``agentk-policy``.
+_PROGRAM = "from agentk.policy.command import program; program()"
+
+
 class LiveAgentk(Agentk):
     """An agentk that need not become ready."""
 
@@ -328,3 +334,90 @@ def test_bad_policy(policed: PolicyStand) -> None:
     stand.write(3)
     eventually(lambda: fetch(port, "/readiness")[0] == 200, 30)
     root.ok("get", "pods")
+
+
+def test_admission(tmp_path: Path, control_plane: ControlPlane, namespace: str) -> None:
+    """The rendered objects bind agentk's account at the API server."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        f"""\
+kind: AgentPolicy
+rules:
+- {{name: own, allow: ["*"], resources: [configmaps, pods, pods/exec, pods/status],
+   namespaces: ["{namespace[:-1]}*"]}}
+- {{name: scale, allow: [patch], resources: [deployments.apps/scale]}}
+- {{name: names, deny: ["*"], resources: [configmaps], names: ["keep-*"]}}
+"""
+    )
+    kubectl = Kubectl(
+        control_plane.assets / "kubectl",
+        control_plane.admin,
+        namespace,
+        cache=tmp_path / "discovery",
+    )
+    own = f"of-{namespace}"
+    account = f"system:serviceaccount:{own}:agentk"
+
+    def render(kind: str) -> bytes:
+        arguments = ["render", kind, path, "--namespace", own]
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, *arguments],
+            check=True,
+            stdout=subprocess.PIPE,
+        )
+        return done.stdout
+
+    objects = render("admission")
+    kubectl.ok("apply", "-f", "-", input=objects)
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": namespace},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "cluster-admin",
+        },
+        "subjects": [{"kind": "User", "name": account}],
+    }
+    kubectl.ok("apply", "-f", "-", input=json.dumps(binding).encode())
+    admin = ("--as", account)
+    outside = ("create", "configmap", "x", "-n", "default", *admin)
+
+    def refuses() -> bool:
+        kubectl("delete", "configmap", "x", "-n", "default")
+        return b"no rule of the policy" in kubectl(*outside).err
+
+    try:
+        eventually(refuses, 60, "the admission policy is in effect")
+        # Permitted writes, and reads, which never reach admission.
+        kubectl.ok("create", "configmap", "x", *admin)
+        kubectl.ok("annotate", "configmap", "x", "a=b", *admin)
+        kubectl.ok("delete", "configmap", "x", *admin)
+        kubectl.ok("get", "secrets", "-A", *admin)
+        kubectl.ok("auth", "can-i", "create", "pods", *admin)
+        kubectl.ok("apply", "-f", "-", *admin, input=_POD.encode())
+        kubectl.ok("wait", "--for=condition=Ready", "pods/web", PATIENT)
+        kubectl.ok("exec", "web", *admin, "--", "true")
+        for arguments, reason in (
+            (("create", "configmap", "keep-x"), b"the rule 'names'"),
+            (("create", "serviceaccount", "x"), b"no rule"),
+            (
+                ("create", "clusterrole", "x", "--verb=get", "--resource=pods"),
+                b"no rule",
+            ),
+            (("create", "token", "default"), b"no rule"),
+            (("delete", "namespace", namespace, "--wait=false"), b"no rule"),
+        ):
+            done = kubectl(*arguments, *admin)
+            assert done.code != 0 and reason in done.err, (arguments, done)
+        attach = kubectl("attach", "web", *admin)
+        assert b"no rule" in attach.err, attach.err
+        # Others are not concerned.
+        kubectl.ok("create", "serviceaccount", "x")
+        # The roles are valid, too.
+        kubectl.ok("apply", "-f", "-", input=render("rbac"))
+    finally:
+        kubectl("delete", "-f", "-", input=objects)
+        kubectl("delete", "-f", "-", input=render("rbac"))
+        kubectl("delete", "clusterrolebinding", namespace)

@@ -272,4 +272,4 @@ def test_admission() -> None:
     permitted, no = (one["expression"] for one in spec["validations"])
     assert "configmaps" in permitted and "startsWith" in permitted
     assert "secrets" not in permitted.replace("'configmaps', 'secrets'", "")
-    assert no.startswith("(request.namespace")
+    assert no.startswith("(variables.place")

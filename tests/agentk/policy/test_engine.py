@@ -291,6 +291,17 @@ def test_collections() -> None:
     assert not decides(nodes % "namespaces: [prod]", "get namespaces prod prod")[0]
 
 
+def test_names_of_proxies() -> None:
+    """A scheme and a port are no way around a name."""
+    text = (
+        f"rules: [{ALL}, {{name: d, deny: ['*'], resources: [services], names: [db]}}]"
+    )
+    for name, allowed in (("db:80", False), ("https:db:443", False), ("web:80", True)):
+        assert decides(text, f"get services/proxy app {name}")[0] is allowed
+    text = "rules: [{name: a, allow: [get], resources: [services/proxy], names: [db]}]"
+    assert not decides(text, "get services/proxy app db:80")[0]
+
+
 def test_exceptions() -> None:
     """An exception of an allow rule is soft; a deny rule is final."""
     text = 'rules: [{name: a, allow: [get], resources: ["*/*"], except: [secrets]}%s]'

@@ -160,13 +160,15 @@ def test_outside_of_the_cluster() -> None:
 @pytest.mark.parametrize(
     ("right", "expected"),
     [
-        (Right("update", "configmaps", namespace="apps", name="inventory"), True),
+        (Right("update", "configmaps", namespace="apps", name="inventory-1"), True),
         (Right("list", "configmaps"), True),
         (Right("create", "secrets", namespace="txkas"), True),
-        (Right("get", "secrets", namespace="txkas", name="orders"), True),
+        (Right("get", "secrets", namespace="txkas", name="gitops-orders-1"), True),
         (Right("get", "secrets", namespace="apps", name="db"), False),
         (Right("list", "secrets", namespace="txkas"), False),
         (Right("update", "secrets", namespace="txkas", name=STATE_SECRET), False),
+        (Right("get", "secrets", namespace="txkas", name="agentk-token"), False),
+        (Right("update", "configmaps", namespace="txkas", name="policy"), False),
         (Right("create", "pods", namespace="apps"), False),
         (Right("create", "pods", subresource="exec", namespace="apps"), False),
         (Right("get", "leases", "coordination.k8s.io", namespace="a"), True),

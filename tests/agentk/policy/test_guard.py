@@ -196,12 +196,14 @@ def test_warn(tmp_path: Path) -> None:
 )
 def test_validity(tmp_path: Path, keys: str, reads: bool, writes: bool) -> None:
     """Before and after its time, a policy denies."""
-    rules = 'rules: [{name: all, allow: ["*"], resources: ["*"]}]\n'
+    rules = 'rules: [{name: all, allow: ["*"], resources: ["*/*"]}]\n'
     world = PolicyWorld(tmp_path, f"kind: AgentPolicy\n{rules}{keys}\n")
     world.start()
     for method, path, expected in (
         ("GET", PODS, reads),
         ("GET", "/version", reads),
+        ("GET", f"{PODS}/x/log", reads),
+        ("GET", f"{PODS}/x/proxy/", writes),
         ("DELETE", f"{PODS}/x", writes),
     ):
         if expected:
@@ -302,6 +304,10 @@ def test_prefix(tmp_path: Path) -> None:
     world.start()
     origin = world.clients.of_module("m").upstream._origin
     world.guard.check(origin, b"GET", b"/k8s/c-1/api/v1/pods", b"", False)
+    world.guard.path_prefix = ""
+    with pytest.raises(OwnerDenial):
+        world.guard.check(origin, b"GET", b"http://other/api/v1/pods", b"", False)
+    world.guard.path_prefix = "/k8s/c-1"
     for target in b"/k8s/c-2/api/v1/pods", b"/k8s/c-10/api/v1/pods", b"/api/v1/pods":
         with pytest.raises(OwnerDenial):
             world.guard.check(origin, b"GET", target, b"", False)
