@@ -153,12 +153,13 @@ class AgentkService(ProgramService):
         )
         in_cluster = cluster.target.origin == IN_CLUSTER
         has_policy = configuration.policy.file is not None
+        # agentk may not own the namespace of a kubeconfig's context.
+        is_own = bool(options.namespace or (in_cluster and self._namespace))
         self.own_namespace = OwnNamespace(
             self._namespace or DEFAULT_NAMESPACE,
-            # agentk may not own the namespace of a kubeconfig's context.
-            bool(options.namespace or (in_cluster and self._namespace)),
+            is_own,
             not configuration.kubernetes.allow_own_namespace or has_policy,
-            has_policy,
+            has_policy and is_own,
         )
         reach = partial(HostnameEndpoint, reactor, timeout=CONNECT_TIMEOUT)
         # The clients of agentk itself, which nothing from kas reaches.

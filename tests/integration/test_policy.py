@@ -359,7 +359,7 @@ rules:
     account = f"system:serviceaccount:{own}:agentk"
 
     def render(kind: str) -> bytes:
-        arguments = ["render", kind, path, "--namespace", own]
+        arguments = ["render", kind, str(path), "--namespace", own]
         done = subprocess.run(
             [sys.executable, "-c", _PROGRAM, *arguments],
             check=True,

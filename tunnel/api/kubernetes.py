@@ -451,6 +451,14 @@ class IOwnNamespace(Interface):
             with the reason.
         """
 
+    def without_hidden(method: bytes, target: bytes) -> bytes:
+        """
+        Return the target to request in place of *target*: with a policy of the
+        cluster's owner, a list of all Secrets or ConfigMaps excludes this namespace.
+
+        :param target: as in `checked`.
+        """
+
 
 class IKubernetes(Interface):
     """Access to the API server: `IAgentModuleApi.kubernetes`."""

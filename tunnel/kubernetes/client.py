@@ -273,9 +273,6 @@ class KubernetesClient:
             username = access.impersonation.username if access.impersonation else ""
             if own.acts_as_agentk(username):
                 self._own_namespace = own
-        elif purpose is Purpose.MODULE and clients.is_guarded and own is not None:
-            # Lists for a module's own work exclude what the policy protects.
-            self._own_namespace = own
         self._impersonation = b""
         if access is not None and access.impersonation is not None:
             try:
@@ -312,6 +309,10 @@ class KubernetesClient:
                 target = self._own_namespace.checked(verb, target)
             except OwnNamespaceRefusal as refused:
                 raise CallError(Status.PERMISSION_DENIED, str(refused)) from None
+        elif self._purpose is Purpose.MODULE and self._clients.is_guarded:
+            # Lists for a module's own work exclude what the policy protects.
+            own = self._clients.own_namespace
+            target = target if own is None else own.without_hidden(verb, target)
         cluster = self._clients.cluster_as_agentk
         fields = b"\r\nHost: %b\r\nAccept: %b" % (
             cluster.host_header,

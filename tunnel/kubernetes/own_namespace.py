@@ -95,6 +95,16 @@ class OwnNamespace:
             shows_all = shows_all or (secrets and not info.namespace)
         return self._without_own(target) if shows_all else target
 
+    def without_hidden(self, method: bytes, target: bytes) -> bytes:
+        """See `IOwnNamespace`."""
+        if not (self.is_closed and self._protects_all):
+            return target
+        for info, _ in readings(method, target):
+            hidden = not info.group and self._is_hidden(info.resource)
+            if hidden and not info.namespace and info.verb in ("list", "watch"):
+                return self._without_own(target)
+        return target
+
     def _is_hidden(self, resource: str) -> bool:
         """Return whether objects of the core group are not even read."""
         return resource == "secrets" or (

@@ -24,6 +24,7 @@ from tunnel.api import (
     RepositorySettings,
 )
 from tunnel.api.followed_refs import MIN_PAUSE
+from tunnel.kubernetes import RequestGuard
 from tunnel.testing import FakeCluster, ModulePair
 
 URL = "https://git.example.org/apps.git"
@@ -41,13 +42,17 @@ class HalvesTestCase(SynchronousTestCase):
     settings: Mapping[str, Any] = MappingProxyType({})
     #: Answers what kas asks of other servers.
     http: IAgent | None = None
+    #: The policy of the cluster's owner.
+    guard: RequestGuard | None = None
 
     def setUp(self) -> None:
         for module in (backups, threads):
             self.patch(module, "deferToThread", maybeDeferred)
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)
-        self.pair = ModulePair(self.clock, cluster=self.cluster, http=self.http)
+        self.pair = ModulePair(
+            self.clock, cluster=self.cluster, http=self.http, guard=self.guard
+        )
         self.apps = self.pair.repositories.open(GitAddress(url=URL))
         self.other = self.pair.repositories.open(GitAddress(url=OTHER))
         repositories = {

@@ -1,0 +1,79 @@
+"""GitOps within the policy of the cluster's owner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from modules.gitops.agent.module import GitopsAgent
+from tests.agentk.policy.world import PolicyWorld
+from tests.modules.gitops.halves import HalvesTestCase, text
+
+POLICY = """\
+kind: AgentPolicy
+rules:
+- {name: gitops, allow: ["*"], resources: [configmaps], namespaces: [apps],
+   modules: [gitops]}
+- {name: keep, deny: [delete, patch], resources: [configmaps], names: [keep]}
+"""
+
+
+def config_map(name: str, namespace: str = "apps") -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+    }
+
+
+class OwnerPolicyTests(HalvesTestCase):
+    """A policy for the module, with rules for one namespace."""
+
+    def setUp(self) -> None:
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        world = PolicyWorld(folder, POLICY)
+        world.start()
+        world.guard.floor.namespace = "default"
+        world.guard.floor.is_closed = False
+        self.guard = world.guard
+        # As agentk calls it.
+        GitopsAgent.name = "gitops"  # type: ignore[misc]
+        self.addCleanup(delattr, GitopsAgent, "name")
+        super().setUp()
+
+    def applies(self, *objects: dict[str, object]) -> None:
+        """Push objects."""
+        self.apps.commit({"a.yaml": text(*objects)})
+        self.pushed()
+
+    def test_permitted(self) -> None:
+        """What the rules permit is applied and pruned; records need no rule."""
+        self.apps.commit({"a.yaml": text(config_map("one"), config_map("two"))})
+        self.configure({"id": "apps"})
+        self.assertTrue(self.live("one", "apps"))
+        self.assertTrue(self.live("two", "apps"))
+        self.applies(config_map("one"))
+        self.assertTrue(self.live("one", "apps"))
+        self.assertIsNone(self.live("two", "apps"))
+        records = [
+            one
+            for one in self.cluster.requests
+            if "/secrets/gitops-orders-" in one.path or "/inventory-" in one.path
+        ]
+        self.assertTrue(records)
+
+    def test_denied(self) -> None:
+        """The rest of the commit is not applied, and the reason is shown."""
+        objects = config_map("one"), config_map("keep"), config_map("far", "other")
+        self.apps.commit({"a.yaml": text(*objects)})
+        self.configure({"id": "apps"})
+        self.assertIsNone(self.live("keep", "apps"))
+        self.assertIsNone(self.live("far", "other"))
+        self.assertTrue(self.said("forbidden by the policy of the cluster's owner"))
+        self.assertTrue(self.said("the rule 'keep' denies it"))
+        written = [
+            one.path
+            for one in self.cluster.requests
+            if one.method != "GET" and ("/keep" in one.path or "/other/" in one.path)
+        ]
+        self.assertEqual(written, [])
