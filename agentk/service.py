@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from platform import machine
 from socket import gethostname
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint
@@ -33,9 +33,6 @@ from agentk.kubernetes.version import ClusterVersion
 from agentk.leader_election import LeaderElection
 from agentk.metrics import LeaderCollector, ReachCollector, TunnelCollector
 from agentk.modules import AgentContext
-from agentk.policy.floor import Floor
-from agentk.policy.guard import PolicyCollector, PolicyGuard
-from agentk.policy.state import ClusterState
 from agentk.state_reports import StateReports, cluster_report, modules_report
 from tunnel import __version__
 from tunnel.api import (
@@ -62,6 +59,9 @@ from tunnel.toolkit.files import reread_files
 from tunnel.transport import eager
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import client_context
+
+if TYPE_CHECKING:
+    from agentk.policy.guard import PolicyGuard
 
 #: Maximum number of seconds for running requests when agentk stops; Kubernetes gives a
 #: pod 30 seconds.
@@ -248,6 +248,11 @@ class AgentkService(ProgramService):
         self, settings: PolicySettings, clients: KubernetesClients
     ) -> PolicyGuard:
         """Return the policy of the cluster's owner."""
+        # Imported here, because it takes 1 MiB of memory.
+        from agentk.policy.floor import Floor
+        from agentk.policy.guard import PolicyCollector, PolicyGuard
+        from agentk.policy.state import ClusterState
+
         own = self.own_namespace
         guard = PolicyGuard(
             settings,

@@ -303,8 +303,12 @@ class PolicyGuard:
 
     def _tick(self) -> None:
         """Check files and windows, and plan the next check."""
-        self._look()
-        self._turn()
+        try:
+            self._look()
+            self._turn()
+        except Exception:
+            # The checks have to go on.
+            self._log.failure("checking the policy failed")
         if self.clock.seconds() - self._emptied_at >= KNOWN_SECONDS:
             self._emptied_at = self.clock.seconds()
             self._permitted.clear()

@@ -12,6 +12,7 @@ from twisted.logger import globalLogPublisher
 
 from agentk.config import (
     MAX_TOKEN,
+    read_configuration,
     read_options,
     read_token,
 )
@@ -90,6 +91,32 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
     assert "--ca-cert-file: " in text
     assert "--observability-cert-file: " in text
     assert "--observability-listen-address: 'nonsense' is not 'host:port'" in text
+
+
+@pytest.mark.parametrize(
+    ("section", "problem"),
+    [
+        ("keys: keys", "2:3: policy.keys: has no effect without a policy"),
+        ("{file: a, signatures: 2}", "policy.signatures: needs keys"),
+        ("{file: a, keys: b, signatures: 0}", "policy.signatures: must be more than 0"),
+    ],
+)
+def test_policy_settings(tmp_path: Path, section: str, problem: str) -> None:
+    """A setting of the owner's policy that would have no effect is refused."""
+    file = tmp_path / "agentk.yaml"
+    file.write_text(f"policy:\n  {section}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        read_configuration(str(file))
+    assert problem in str(caught.value)
+
+
+def test_policy_files(tmp_path: Path) -> None:
+    """The files of a policy, with its signatures beside it."""
+    file = tmp_path / "agentk.yaml"
+    file.write_text("policy: {file: a/policy.yaml, keys: keys, signatures: 2}\n")
+    settings = read_configuration(str(file))[0].policy
+    names = [str(one.relative_to(tmp_path)) for one in settings.files]
+    assert names == ["a/policy.yaml", "a/policy.yaml.sig", "keys"]
 
 
 def test_no_address() -> None:

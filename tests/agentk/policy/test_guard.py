@@ -297,6 +297,45 @@ def test_own_roles(tmp_path: Path) -> None:
     denial(world, "DELETE", f"/apis/{api}/v1/namespaces/apps/rolebindings/yours")
 
 
+def test_lists_for_a_module(tmp_path: Path) -> None:
+    """A list for a module's own work excludes agentk's own namespace."""
+    world = PolicyWorld(tmp_path)
+    world.start()
+    client = world.clients.of_module("cluster_data").as_agentk()
+
+    async def read() -> None:
+        async for _ in client.list(CONFIG_MAPS):
+            pass
+
+    world.run(read())
+    [request] = [one for one in world.cluster.requests if "configmaps" in one.path]
+    assert "fieldSelector=metadata.namespace%21%3Dtxkas" in request.path
+
+
+def test_failures_deny(tmp_path: Path) -> None:
+    """A failure of a decision denies, and a failed check does not end the checks."""
+    world = PolicyWorld(tmp_path)
+    world.start()
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    loaded = world.guard._loaded
+    assert loaded is not None
+    engine: Any = loaded.engine
+    engine.decide = fail
+    with pytest.raises(ZeroDivisionError):
+        ask(world, "GET", PODS)
+    assert not any("pods" in one.path for one in world.cluster.requests)
+    guard: Any = world.guard
+    look, guard.settings = guard.settings, None
+    world.later(LOOK_SECONDS)
+    guard.settings = look
+    world.write("kind: AgentPolicy\n")
+    world.later(LOOK_SECONDS)
+    assert "no rule permits it" in denial(world, "GET", PODS)
+
+
 def test_prefix(tmp_path: Path) -> None:
     """Behind a server with several clusters, only paths below the prefix are asked."""
     world = PolicyWorld(tmp_path)
