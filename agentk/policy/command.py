@@ -18,7 +18,7 @@ import yaml
 from agentk.policy.cases import CaseFile, PolicyCase, question_for
 from agentk.policy.document import MAX_FILE, PolicyFile, parse_time
 from agentk.policy.engine import Engine
-from agentk.policy.rendering import admission_objects, rbac_objects
+from agentk.policy.rendering import admission_objects, rbac_objects, wider_rules
 from agentk.policy.replay import replay
 from agentk.policy.signature import (
     MAX_TEXT,
@@ -199,6 +199,9 @@ def _diff(options: argparse.Namespace) -> int:
 
 def _render(options: argparse.Namespace) -> int:
     policy = read_file(options.policy, PolicyFile, max_bytes=MAX_FILE)
+    if options.kind == "rbac":
+        for line in wider_rules(policy):
+            print(line, file=sys.stderr)
     make = rbac_objects if options.kind == "rbac" else admission_objects
     objects = make(policy, options.namespace, options.service_account)
     print(yaml.safe_dump_all(objects, sort_keys=False), end="")

@@ -2,9 +2,10 @@
 Objects for the cluster that follow from a policy.
 
 RBAC permits agentk's account what the allow rules permit, and no more where RBAC can
-express it.  A ValidatingAdmissionPolicy refuses writes of agentk's account that no rule
-permits, also while agentk runs with another policy or with none.  Neither knows times,
-users and programs; the policy in agentk remains the complete check.
+express it; and what agentk needs for the policy itself.  A ValidatingAdmissionPolicy
+refuses writes of agentk's account that no rule permits, also while agentk runs with
+another policy or with none.  Neither knows times, users and programs; the policy in
+agentk remains the complete check.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from agentk.policy.document import NamePattern, PolicyFile, PolicyRule, ResourcePattern
-from agentk.policy.floor import ADMISSION_PREFIX
+from agentk.policy.floor import ADMISSION_PREFIX, STATE_SECRET
 
-__all__ = ["admission_objects", "rbac_objects"]
+__all__ = ["admission_objects", "rbac_objects", "wider_rules"]
 
 #: Verbs of RBAC for ``*``, which must not include impersonate, bind and escalate.
 _VERBS: Final = (
@@ -54,6 +55,32 @@ _NAMESPACE: Final = "variables.place"
 _NAME: Final = "variables.object_name"
 
 
+#: Rights of agentk to find out which cluster it is in, and which roles to protect.
+_OWN_RIGHTS: Final[tuple[dict[str, Any], ...]] = (
+    {
+        "apiGroups": [""],
+        "resources": ["namespaces"],
+        "resourceNames": ["kube-system"],
+        "verbs": ["get"],
+    },
+    {
+        "apiGroups": [_RBAC],
+        "resources": ["clusterrolebindings", "rolebindings"],
+        "verbs": ["list"],
+    },
+)
+#: Rights of agentk to keep the highest serial.
+_STATE_RIGHTS: Final[tuple[dict[str, Any], ...]] = (
+    {
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "resourceNames": [STATE_SECRET],
+        "verbs": ["get", "update"],
+    },
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+)
+
+
 # RBAC.
 
 
@@ -69,7 +96,8 @@ def rbac_objects(
     whole: list[dict[str, Any]] = []
     by_namespace: dict[str, list[dict[str, Any]]] = {}
     for rule in policy.rules:
-        if rule.denies:
+        # agentk itself is not a user, so it needs no rights of rules for users.
+        if rule.denies or rule.users or rule.groups:
             continue
         rules = list(_rbac_rules(rule))
         if rule.namespaces and all(one.is_literal for one in rule.namespaces):
@@ -78,10 +106,12 @@ def rbac_objects(
         else:
             whole += rules
     whole += _impersonation(policy)
+    whole += _OWN_RIGHTS
+    # What agentk needs for its policy: see `agentk.policy.state`.
+    by_namespace.setdefault(namespace, []).extend(_STATE_RIGHTS)
     subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
     objects: list[dict[str, Any]] = []
-    if whole:
-        objects += _role("ClusterRole", "", whole, subject)
+    objects += _role("ClusterRole", "", whole, subject)
     for name, rules in sorted(by_namespace.items()):
         objects += _role("Role", name, rules, subject)
     return objects
@@ -180,6 +210,30 @@ def _impersonation(policy: PolicyFile) -> Iterator[dict[str, Any]]:
         if _literal(globs):
             found["resourceNames"] = [one.text for one in globs]
         yield found
+
+
+def wider_rules(policy: PolicyFile) -> Iterator[str]:
+    """Yield how the roles are wider than a policy, one line each."""
+    for rule in policy.rules:
+        if rule.denies:
+            yield f"RBAC has no deny rules: {rule.name!r} is left out"
+            continue
+        if rule.users or rule.groups:
+            continue
+        missing = [
+            name
+            for name, value in (
+                ("except", rule.except_resources),
+                ("except_namespaces", rule.except_namespaces),
+                ("window", rule.window),
+                ("argv0", rule.argv0),
+                ("patterns of namespaces", not _literal(rule.namespaces)),
+                ("patterns of names", not _literal(rule.names)),
+            )
+            if value
+        ]
+        if missing:
+            yield f"the roles are wider than {rule.name!r}: {', '.join(missing)}"
 
 
 # Admission.

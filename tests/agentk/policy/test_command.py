@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -205,6 +207,7 @@ rules:
 - {name: wide, allow: [create], resources: [configmaps], namespaces: ["app-*"]}
 - {name: named, allow: [get], resources: [secrets], names: [one], namespaces: [a]}
 - {name: paths, allow: [get], paths: [/metrics, "/logs/*"]}
+- {name: users, allow: ["*"], resources: ["*"], groups: [ops]}
 - {name: connect, allow: [connect], resources: [services]}
 - {name: no, deny: ["*"], resources: ["*"]}
 """
@@ -222,9 +225,11 @@ def test_rbac() -> None:
         ("RoleBinding", "a"),
         ("Role", "b"),
         ("RoleBinding", "b"),
+        ("Role", "txkas"),
+        ("RoleBinding", "txkas"),
     ]
     verbs = ["get", "list"]
-    assert objects[0]["rules"] == [
+    assert objects[0]["rules"][:-2] == [
         {"apiGroups": ["*"], "resources": ["*"], "verbs": verbs},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": verbs},
         {"apiGroups": ["*"], "resources": ["*/scale"], "verbs": verbs},
@@ -249,14 +254,23 @@ def test_rbac() -> None:
 def test_render(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The output is YAML for kubectl."""
     for kind, kinds in (
-        ("rbac", ["ClusterRole", "ClusterRoleBinding"]),
+        ("rbac", ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
         (
             "admission",
             ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"],
         ),
     ):
         assert main(["render", kind, policy, "--namespace", "ns"]) == 0
-        found = list(yaml.safe_load_all(capsys.readouterr().out))
+        said = capsys.readouterr()
+        found = list(yaml.safe_load_all(said.out))
+        assert said.err.splitlines() == (
+            [
+                "the roles are wider than 'read': except",
+                "RBAC has no deny rules: 'friday' is left out",
+            ]
+            if kind == "rbac"
+            else []
+        )
         assert [one["kind"] for one in found] == kinds
 
 
@@ -273,3 +287,15 @@ def test_admission() -> None:
     assert "configmaps" in permitted and "startsWith" in permitted
     assert "secrets" not in permitted.replace("'configmaps', 'secrets'", "")
     assert no.startswith("(variables.place")
+
+
+def test_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The policy and the cases of docs/policy.rst are valid."""
+    page = (Path(__file__).parents[3] / "docs" / "policy.rst").read_text()
+    found = re.search(r"``policy\.yaml``::\n\n((?:    .*\n)+)", page)
+    cases = re.search(r"expected ones::\n\n((?:        .*\n)+)", page)
+    assert found is not None and cases is not None
+    (tmp_path / "policy.yaml").write_text(textwrap.dedent(found[1]))
+    (tmp_path / "cases.yaml").write_text(textwrap.dedent(cases[1]))
+    arguments = [str(tmp_path / one) for one in ("policy.yaml", "cases.yaml")]
+    assert main(["test", *arguments]) == 0, capsys.readouterr()

@@ -37,7 +37,7 @@ class OwnerPolicyTests(HalvesTestCase):
         world.guard.floor.is_closed = False
         self.guard = world.guard
         # As agentk calls it.
-        GitopsAgent.name = "gitops"  # type: ignore[misc]
+        GitopsAgent.name = "gitops"
         self.addCleanup(delattr, GitopsAgent, "name")
         super().setUp()
 
