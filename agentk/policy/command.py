@@ -97,6 +97,11 @@ def _parser() -> argparse.ArgumentParser:
     render.add_argument("policy", type=Path, metavar="POLICY")
     render.add_argument("--namespace", default="txkas", help="agentk's namespace")
     render.add_argument("--service-account", default="agentk")
+    render.add_argument(
+        "--constrained",
+        action="store_true",
+        help="use constrained impersonation (Kubernetes 1.36)",
+    )
     return parser
 
 
@@ -202,8 +207,11 @@ def _render(options: argparse.Namespace) -> int:
     if options.kind == "rbac":
         for line in wider_rules(policy):
             print(line, file=sys.stderr)
-    make = rbac_objects if options.kind == "rbac" else admission_objects
-    objects = make(policy, options.namespace, options.service_account)
+    where = options.namespace, options.service_account
+    if options.kind == "rbac":
+        objects = rbac_objects(policy, *where, constrained=options.constrained)
+    else:
+        objects = admission_objects(policy, *where)
     print(yaml.safe_dump_all(objects, sort_keys=False), end="")
     return 0
 

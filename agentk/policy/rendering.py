@@ -69,6 +69,26 @@ _OWN_RIGHTS: Final[tuple[dict[str, Any], ...]] = (
         "verbs": ["list"],
     },
 )
+#: Rights of users that ``discovery`` permits.
+_DISCOVERY_RIGHTS: Final[tuple[dict[str, Any], ...]] = (
+    {
+        "apiGroups": ["authentication.k8s.io", "authorization.k8s.io"],
+        "resources": [
+            "selfsubjectaccessreviews",
+            "selfsubjectreviews",
+            "selfsubjectrulesreviews",
+        ],
+        "verbs": ["create"],
+    },
+    {
+        "nonResourceURLs": [
+            *("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/healthz/*"),
+            *("/livez", "/livez/*", "/openapi", "/openapi/*", "/readyz", "/readyz/*"),
+            *("/version", "/version/"),
+        ],
+        "verbs": ["get"],
+    },
+)
 #: Rights of agentk to keep the highest serial.
 _STATE_RIGHTS: Final[tuple[dict[str, Any], ...]] = (
     {
@@ -85,27 +105,35 @@ _STATE_RIGHTS: Final[tuple[dict[str, Any], ...]] = (
 
 
 def rbac_objects(
-    policy: PolicyFile, namespace: str, account: str
+    policy: PolicyFile, namespace: str, account: str, *, constrained: bool = False
 ) -> list[dict[str, Any]]:
     """
     Return roles for the account of agentk, and their bindings.
 
     :param namespace: the namespace of agentk.
     :param account: its service account.
+    :param constrained: whether to use constrained impersonation (KEP-5284), which
+        Kubernetes 1.36 has: agentk may act as users only for what the rules permit.
     """
     whole: list[dict[str, Any]] = []
     by_namespace: dict[str, list[dict[str, Any]]] = {}
     for rule in policy.rules:
-        # agentk itself is not a user, so it needs no rights of rules for users.
-        if rule.denies or rule.users or rule.groups:
+        if rule.denies:
             continue
-        rules = list(_rbac_rules(rule))
+        rules: list[dict[str, Any]] = []
+        # agentk itself is not a user, so it needs no rights of rules for users.
+        if not (rule.users or rule.groups):
+            rules += _rbac_rules(rule)
+        if constrained:
+            rules += map(_on_behalf, _rbac_rules(rule))
         if rule.namespaces and all(one.is_literal for one in rule.namespaces):
             for one in rule.namespaces:
                 by_namespace.setdefault(one.text, []).extend(rules)
         else:
             whole += rules
-    whole += _impersonation(policy)
+    whole += _impersonation(policy, constrained)
+    if constrained and policy.discovery:
+        whole += map(_on_behalf, _DISCOVERY_RIGHTS)
     whole += _OWN_RIGHTS
     # What agentk needs for its policy: see `agentk.policy.state`.
     by_namespace.setdefault(namespace, []).extend(_STATE_RIGHTS)
@@ -195,7 +223,13 @@ def _resource_of(pattern: ResourcePattern) -> str:
     return pattern.resource
 
 
-def _impersonation(policy: PolicyFile) -> Iterator[dict[str, Any]]:
+def _on_behalf(rule: dict[str, Any]) -> dict[str, Any]:
+    """Return the right to use the rights of a rule as a user."""
+    verbs = [f"impersonate-on:user-info:{one}" for one in rule["verbs"]]
+    return {**rule, "verbs": verbs}
+
+
+def _impersonation(policy: PolicyFile, constrained: bool) -> Iterator[dict[str, Any]]:
     identities = policy.identities
     if identities is None:
         return
@@ -203,9 +237,9 @@ def _impersonation(policy: PolicyFile) -> Iterator[dict[str, Any]]:
         if not globs:
             continue
         found: dict[str, Any] = {
-            "apiGroups": [""],
+            "apiGroups": ["authentication.k8s.io" if constrained else ""],
             "resources": [resource],
-            "verbs": ["impersonate"],
+            "verbs": ["impersonate:user-info" if constrained else "impersonate"],
         }
         if _literal(globs):
             found["resourceNames"] = [one.text for one in globs]

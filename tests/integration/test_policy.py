@@ -14,7 +14,9 @@ from pathlib import Path
 
 import attrs
 import pytest
+import yaml
 
+from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.hostile_module import DROPIN
 from tests.integration.kubectl import PATIENT, Kubectl
@@ -67,7 +69,7 @@ class PolicyStand:
         options.write_text(
             f"modules:\n  cluster_data: {{}}\npolicy:\n  file: {self.policy}\n"
         )
-        self.options = ("--configuration-file", str(options))
+        self.options: tuple[str, ...] = ("--configuration-file", str(options))
         self.agentk = Agentk(kas, kas.add_agent("main"), cluster.agent)
 
     def write(self, serial: int, more: str = "") -> None:
@@ -328,7 +330,8 @@ def test_bad_policy(policed: PolicyStand) -> None:
     stand.agentk = LiveAgentk(stand.kas, old.token, old.kubeconfig)
     stand.agentk.start(*stand.options)
     port = stand.agentk.observability
-    assert b"unknown key 'rulez'" in fetch(port, "/readiness")[1]
+    unknown = b"unknown key 'rulez'"
+    eventually(lambda: unknown in fetch(port, "/readiness")[1], 30)
     assert root("get", "pods").code != 0
     stand.write(3)
     eventually(lambda: fetch(port, "/readiness")[0] == 200, 30)
@@ -423,3 +426,175 @@ rules:
         kubectl("delete", "clusterrolebinding", namespace, "agentk-policy")
         kubectl("delete", "clusterrole", "agentk-policy")
         kubectl("delete", "namespace", own, "--wait=false")
+
+
+def test_constrained_impersonation(
+    tmp_path: Path, control_plane: ControlPlane, namespace: str
+) -> None:
+    """With the rendered roles alone, agentk acts as users within the rules."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        f"""\
+kind: AgentPolicy
+identities: {{users: [alice@example.org], groups: [dev]}}
+rules:
+- {{name: read, allow: [get, list], resources: [pods], namespaces: [{namespace}],
+   groups: [dev]}}
+"""
+    )
+    command = [sys.executable, "-c", _PROGRAM, "render", "rbac", str(path)]
+    command += ["--namespace", namespace, "--constrained"]
+    objects = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    admin = Kubectl(
+        control_plane.assets / "kubectl",
+        control_plane.admin,
+        namespace,
+        cache=tmp_path / "discovery",
+    )
+    rule = {"apiGroups": [""], "resources": ["pods", "secrets"], "verbs": ["*"]}
+    for user in "alice@example.org", "bob@example.org":
+        control_plane.permit(user, namespace, rule)
+    kubeconfig = tmp_path / "agentk.kubeconfig"
+    found = yaml.safe_load(control_plane.agent.read_text())
+    admin.ok("create", "serviceaccount", "agentk")
+    token = admin.ok("create", "token", "agentk").strip()
+    found["users"][0]["user"] = {"token": token}
+    kubeconfig.write_text(yaml.safe_dump(found))
+    agentk = attrs.evolve(admin, kubeconfig=kubeconfig)
+    alice = ("--as", "alice@example.org", "--as-group", "dev")
+    try:
+        admin.ok("apply", "-f", "-", input=objects)
+        eventually(
+            lambda: agentk("get", "pods", *alice).code == 0,
+            60,
+            "the roles are in effect",
+        )
+        agentk.ok("auth", "can-i", "list", "pods", *alice)
+        for arguments in (
+            ("get", "secrets", *alice),
+            ("delete", "pod", "x", *alice),
+            ("get", "pods", "-n", "default", *alice),
+            ("get", "pods", "--as", "bob@example.org"),
+            ("get", "pods", *alice, "--as-group", "ops"),
+            ("get", "pods", *alice, "--as-uid", "1"),
+            ("get", "pods", "--as", "system:serviceaccount:kube-system:default"),
+            ("get", "pods"),
+        ):
+            done = agentk(*arguments)
+            assert done.code != 0 and b"orbidden" in done.err, (arguments, done)
+    finally:
+        admin("delete", "clusterrolebinding", "agentk-policy")
+        admin("delete", "clusterrole", "agentk-policy")
+
+
+class SignedStand(PolicyStand):
+    """A policy that an SSH key signs, for an agentk in a namespace of its own."""
+
+    def __init__(self, folder: Path, kas: Kas, cluster: ControlPlane) -> None:
+        self.keygen = needs.program("ssh-keygen", "apt-get install openssh-client")
+        self.key = folder / "key"
+        self.run("-q", "-t", "ed25519", "-N", "", "-f", self.key)
+        public = (folder / "key.pub").read_text()
+        (folder / "keys").write_text(f"owner {public}")
+        super().__init__(folder, kas, cluster)
+        (folder / "agentk.yaml").write_text(
+            f"policy: {{file: {self.policy}, keys: {folder / 'keys'}}}\n"
+        )
+        self.options = (*self.options, "--namespace", self.namespace)
+
+    def run(self, *arguments: str | Path) -> None:
+        """Run ssh-keygen."""
+        subprocess.run(
+            [self.keygen, *arguments],
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def write(self, serial: int, more: str = "") -> None:
+        """Replace the policy, and sign it."""
+        new = self.folder / "signed.yaml"
+        new.write_text(
+            f"kind: AgentPolicy\nserial: {serial}\nclusters: [{self.uid}]\n"
+            'rules:\n- {name: all, allow: ["*"], resources: ["*/*"]}\n'
+        )
+        signature = self.folder / "signed.yaml.sig"
+        signature.unlink(missing_ok=True)
+        self.run("-Y", "sign", "-n", "txkas-policy@v1", "-f", self.key, new)
+        signature.rename(self.folder / "policy.yaml.sig")
+        new.rename(self.policy)
+
+
+def test_signed_policy(
+    tmp_path: Path, lone_kas: Kas, control_plane: ControlPlane
+) -> None:
+    """The cluster remembers the serial, and nobody changes it through kas."""
+    stand = SignedStand(tmp_path, lone_kas, control_plane)
+    control_plane.add_namespace(stand.namespace)
+    try:
+        lone_kas.start()
+        stand.write(7)
+        stand.agentk.start(*stand.options)
+        port = stand.agentk.observability
+        assert metric(port, "agentk_policy_serial") == 7
+        root = stand.user("root", "--as-agent")
+        boss = stand.user("boss", "--as", "boss@example.org")
+        control_plane.permit(
+            "boss@example.org",
+            stand.namespace,
+            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+        )
+        direct = stand.kubectl(control_plane.admin)
+        direct.ok("apply", "-f", "-", input=_POD.encode())
+        direct.ok("wait", "--for=condition=Ready", "pods/web", PATIENT)
+        secret = "secret/agentk-policy-state"
+        eventually(lambda: boss("get", "pods").code == 0, 30, "the right is in effect")
+        for user in root, boss:
+            for arguments in (
+                ("get", secret),
+                ("get", "secrets"),
+                ("get", "configmaps", "-w"),
+                ("annotate", secret, "a=b"),
+                ("delete", secret),
+                ("delete", "secrets", "--all"),
+                ("create", "configmap", "x"),
+                ("create", "token", "default"),
+                ("run", "x", "--image=any"),
+                ("delete", "namespace", stand.namespace, "--wait=false"),
+                ("exec", "web", "--", "true"),
+                ("attach", "web"),
+                ("port-forward", "web", "0:80"),
+                ("debug", "web", "--image=any"),
+            ):
+                done = user(*arguments)
+                assert done.code != 0, (arguments, done)
+                assert b"protected" in done.err, (arguments, done)
+        # Lists of all namespaces omit it.
+        for kind in "secrets", "configmaps":
+            everywhere = ("get", kind, "-A", "--no-headers")
+            assert stand.namespace in direct.ok(*everywhere)
+            assert stand.namespace not in root.ok(*everywhere)
+        assert "kube-system" in root.ok("get", "configmaps", "-A")
+        # An older policy, at runtime and after a restart.
+        stand.write(6)
+        eventually(lambda: metric(port, "agentk_policy_problem") == 1, 30)
+        assert metric(port, "agentk_policy_serial") == 7
+        root.ok("get", "pods")
+        stand.agentk.stop()
+        old = stand.agentk
+        stand.agentk = LiveAgentk(stand.kas, old.token, old.kubeconfig)
+        stand.agentk.start(*stand.options)
+        port = stand.agentk.observability
+        older = b"the serial 6 is lower than 7"
+        eventually(lambda: older in fetch(port, "/readiness")[1], 30)
+        # A policy that nobody signed.
+        stand.write(8)
+        eventually(lambda: metric(port, "agentk_policy_serial") == 8, 30)
+        with stand.policy.open("a") as policy:
+            policy.write("# changed\n")
+        eventually(lambda: metric(port, "agentk_policy_problem") == 1, 30)
+        assert metric(port, "agentk_policy_serial") == 8
+    finally:
+        control_plane.remove_namespace(stand.namespace)
+        if stand.agentk.process is not None:
+            stand.agentk.process.kill()

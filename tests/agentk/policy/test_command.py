@@ -251,6 +251,28 @@ def test_rbac() -> None:
     ]
 
 
+def test_constrained_rbac() -> None:
+    """With constrained impersonation, users get what the rules permit."""
+    objects = rbac_objects(RENDERED, "txkas", "agentk", constrained=True)
+    rules = objects[0]["rules"]
+    prefix = "impersonate-on:user-info:"
+    on_all = [one["verbs"] for one in rules if one.get("resources") == ["*"]]
+    assert on_all[0] == ["get", "list"]
+    assert on_all[1] == [f"{prefix}get", f"{prefix}list"]
+    # The rule for users gives agentk itself nothing.
+    assert len(on_all) == 3 and all(one.startswith(prefix) for one in on_all[2])
+    users = [one for one in rules if one.get("resources") == ["users"]]
+    assert users == [
+        {
+            "apiGroups": ["authentication.k8s.io"],
+            "resources": ["users"],
+            "verbs": ["impersonate:user-info"],
+            "resourceNames": ["alice", "bob"],
+        }
+    ]
+    assert not any("impersonate" in one["verbs"] for one in rules)
+
+
 def test_render(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The output is YAML for kubectl."""
     for kind, kinds in (
