@@ -52,6 +52,7 @@ from tunnel.http1 import (
     ResponseParser,
     ResponseReceiver,
     UpstreamError,
+    UpstreamPool,
     UpstreamRequest,
     clean_trailers,
     is_value,
@@ -136,7 +137,12 @@ class KubernetesApiAgent:
         self.known: dict[bytes, RequestHead] = {}
         self._forgetting: IDelayedCall | None = None
         self.responses = ResponseParser(taken=[b"via", FAILED_HOP])
-        self.pool = api.kubernetes.upstream
+        # Compiled code calls the methods of its own class faster.
+        upstream: Any = api.kubernetes.upstream
+        #: The connections; None if the policy of the cluster's owner guards them.
+        self.pool = upstream if isinstance(upstream, UpstreamPool) else None
+        #: The guarded connections.
+        self.guarded: Any = upstream if self.pool is None else None
         self.allow_system_names: bool = api.configuration.allow_system_names
         self.own_namespace: IOwnNamespace = api.kubernetes.own_namespace
         self.tracer = api.tracer
@@ -163,7 +169,10 @@ class KubernetesApiAgent:
 
     async def stop(self) -> None:
         """End running requests with an error."""
-        self.pool.give_up(self._owns)
+        if self.pool is not None:
+            self.pool.give_up(self._owns)
+        else:
+            self.guarded.give_up(self._owns)
         if self._counting:
             self._counting = False
             self.api.metrics.unregister(self.metrics)
@@ -380,17 +389,30 @@ class AgentRequest:
         if head.method not in READS:
             self._write = Write.of(head, module.api.clock.seconds)
         self._watch = lasts(head.method, head.target) is Lasts.WATCH
+        pool = module.pool
         try:
-            request = module.pool.request(
-                head.method,
-                target,
-                fields,
-                self,
-                parser=module.responses,
-                length=head.length,
-                upgrade=head.upgrade,
-                expect_continue=head.expect_continue,
-            )
+            if pool is not None:
+                request = pool.request(
+                    head.method,
+                    target,
+                    fields,
+                    self,
+                    parser=module.responses,
+                    length=head.length,
+                    upgrade=head.upgrade,
+                    expect_continue=head.expect_continue,
+                )
+            else:
+                request = module.guarded.request(
+                    head.method,
+                    target,
+                    fields,
+                    self,
+                    parser=module.responses,
+                    length=head.length,
+                    upgrade=head.upgrade,
+                    expect_continue=head.expect_continue,
+                )
         except OwnerDenial as denied:
             # The policy has logged and counted the denial.
             self._write = None

@@ -130,7 +130,11 @@ KNOWN = {
         "upstream",
     },
     # Modules: what they get is guarded.
-    "modules/kubernetes_api/agent.py": {"cluster_as_agentk", "upstream"},
+    "modules/kubernetes_api/agent.py": {
+        "UpstreamPool",
+        "cluster_as_agentk",
+        "upstream",
+    },
     "modules/prometheus/agent/service_client.py": {
         "UpstreamPool",
         "cluster_as_agentk",
@@ -303,7 +307,7 @@ def test_others(denying: Denying, name: str) -> None:
 def test_proxy(denying: Denying) -> None:
     """A request of kas gets 403, before any 101, and with a mark for kas' audit log."""
     world = World()
-    world.agent.pool = denying.module.upstream
+    world.agent.pool, world.agent.guarded = None, denying.module.upstream
     heads: list[bytes] = []
     bodies: list[bytes] = []
 
