@@ -138,7 +138,8 @@ class KubernetesApiAgent:
         self._forgetting: IDelayedCall | None = None
         self.responses = ResponseParser(taken=[b"via", FAILED_HOP])
         # Compiled code calls the methods of its own class faster.
-        upstream: Any = api.kubernetes.upstream
+        kubernetes: Any = api.kubernetes
+        upstream: Any = kubernetes.upstream
         #: The connections; None if the policy of the cluster's owner guards them.
         self.pool = upstream if isinstance(upstream, UpstreamPool) else None
         #: The guarded connections.

@@ -23,6 +23,7 @@ from modules.cluster_data.agent.module import ClusterDataAgent
 from modules.cluster_data.agent.objects.reads import ObjectReads
 from modules.cluster_data.agent.usage import ResourceUsage
 from modules.cluster_data.wire import objects_pb2, usage_pb2
+from modules.kubernetes_api.agent import KubernetesApiAgent
 from modules.kubernetes_api.fields import BY_OWNER, METHOD
 from modules.prometheus.agent.body_parts import BodyParts
 from modules.prometheus.agent.service_client import (
@@ -307,7 +308,10 @@ def test_others(denying: Denying, name: str) -> None:
 def test_proxy(denying: Denying) -> None:
     """A request of kas gets 403, before any 101, and with a mark for kas' audit log."""
     world = World()
-    world.agent.pool, world.agent.guarded = None, denying.module.upstream
+    # As agentk makes it, also with compiled modules.
+    api: Any = world.agent_api
+    api.upstream = denying.module.upstream
+    world.agent = KubernetesApiAgent(api)
     heads: list[bytes] = []
     bodies: list[bytes] = []
 
