@@ -376,7 +376,9 @@ class AgentRequest:
             target = _checked(head, module.own_namespace)
             fields = _outgoing(head, cluster, module.allow_system_names)
         except (OwnNamespaceRefusal, _SystemName) as refused:
-            self._refuse(403, f"kas -> agent: {refused}", _AGENT)
+            # With a policy, the protection of the namespace is a part of it.
+            hop = _AGENT if module.pool is not None else BY_OWNER
+            self._refuse(403, f"kas -> agent: {refused}", hop)
             return
         except Exception as error:
             self._log.failure("no credentials for the API server")

@@ -331,6 +331,7 @@ def test_proxy(denying: Denying) -> None:
         (b"GET /api/v1/pods", b""),
         (b"GET /api/v1/namespaces/a/pods/b/exec?command=sh", upgrade),
         (b"GET /version", b"Impersonate-User: alice\r\n"),
+        (b"GET /api/v1/namespaces/txkas/secrets/agentk-token", b""),
     ):
         block = line + b" HTTP/1.1\r\nHost: a\r\n" + more
         world.link.open_stream("agent-1", METHOD, Kas(), block, True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import shutil
 import struct
 import subprocess
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from agentk.policy.signature import (
     read_signers,
 )
 from tests.agentk.policy.world import READ, UID, PolicyWorld
+from tests.integration import needs
 from tunnel.errors import ConfigurationError
 
 DATA = b"kind: AgentPolicy\n"
@@ -351,9 +351,7 @@ def test_what_a_signed_policy_needs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
 def test_ssh_keygen(tmp_path: Path, kind: str) -> None:
     """What ssh-keygen signs and accepts, agentk accepts; nothing else."""
-    program = shutil.which("ssh-keygen")
-    if program is None:
-        pytest.skip("ssh-keygen is missing: apt-get install openssh-client")
+    program = needs.program("ssh-keygen", "apt-get install openssh-client")
 
     def run(*arguments: str, stdin: bytes = b"") -> int:
         done = subprocess.run(
