@@ -44,6 +44,11 @@ class OwnAddress:
     #: each peer's URL.
     tls_server_name: str = ""
 
+    @property
+    def scheme(self) -> str:
+        """Return the scheme: ``tls``, ``tcp`` or ``unix``; empty without a URL."""
+        return _SCHEMES.get(urlsplit(self.url).scheme.lower(), "")
+
 
 @attrs.frozen
 class PeerURL:

@@ -452,7 +452,10 @@ class PrivateApiListen(SignedListen):
     address: str = field(default="127.0.0.1:8155", doc="host:port for other kas")
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates of the CAs that sign the certificates of other kas",
+        doc=(
+            "PEM certificates of the CAs that sign the certificates of other kas; "
+            "default: the system's"
+        ),
         validator=authorities,
     )
 

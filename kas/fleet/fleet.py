@@ -54,7 +54,6 @@ from tunnel.program.listening import Listening
 from tunnel.program.runtime import Runtime
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.roles import KAS
 from tunnel.toolkit.until import until
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import ALPN_TUNNEL, client_context
@@ -114,7 +113,7 @@ class Fleet:
         self._me = attrs.evolve(self._me, url=self._own.url)
         secrets = _secrets(listen, self.runtime.reactor)
         self._tokens = PeerTokens(secrets, self._me.url, lambda: self.runtime.now())
-        if listen.tls or self._own.url.startswith("tls:"):
+        if listen.tls or self._own.scheme == "tls":
             self._tls_context()  # Report errors in the files now.
         dispatcher = Dispatcher(self.runtime.reactor, tracer=self.runtime.tracer)
         dispatcher.handle("kas", _DIRECTORY, self)
@@ -127,7 +126,7 @@ class Fleet:
         )
         self.peers = Peers(
             endpoint=self._endpoint,
-            hello=self._hello,
+            sign=self._tokens.sign,
             runtime=self.runtime,
         )
         store: Store | None = None
@@ -402,21 +401,15 @@ class Fleet:
         assert self.peers is not None
         return await self._client(self.peers.at(url), _DIRECTORY)
 
-    def _hello(self, url: str) -> pb.Hello:
-        assert self._tokens is not None
-        return pb.Hello(
-            role=KAS,
-            credential=self._tokens.sign(url),
-            instance_id=self.runtime.instance_id,
-            generation=1,
-        )
-
     def _endpoint(self, url: str) -> IStreamClientEndpoint:
-        address = parse_peer_url(url)
-        if self._own.url.startswith("tls:") and address.scheme == "tcp":
-            # A program that can write to Redis must not receive kas' token in plain
-            # text.
+        address, own = parse_peer_url(url), self._own.scheme
+        # A program that can write to Redis must not choose a path without TLS.
+        if own == "tls" and address.scheme == "tcp":
             raise ConfigurationError(["its address has no TLS, but ours has"])
+        if address.scheme == "unix" and own != "unix" and url not in self.sibling_urls:
+            raise ConfigurationError(
+                ["its address is a socket, but it is not a worker of this kas"]
+            )
         return client_endpoint(
             self.runtime.reactor,
             KasAddress(
@@ -457,6 +450,9 @@ class Fleet:
             any_name=any_name,
             cert_file=str(certificate) if mutual else None,
             key_file=str(key) if mutual else None,
+            # Trust only the CAs of the operator, because the addresses of other kas
+            # come from Redis.
+            system_pool=authorities is None,
         )
 
 

@@ -11,6 +11,7 @@ from zope.interface import classImplements
 
 from kas.agents.registry import Registry
 from kas.fleet.peers import PEER_LIMITS, PEER_TIMING
+from kas.fleet.tokens import PeerToken
 from tunnel.api import (
     IPathReceiver,
     ISpan,
@@ -139,8 +140,8 @@ class Gateway(TunnelOwner):
     """
     Owner of the sessions that other kas have opened to this kas.
 
-    :param verify: checks a peer's token, and raises `CallError` if the token is not
-        valid.
+    :param verify: checks a peer's token, and returns the token with the proof for the
+        peer; raises `CallError` if the token is not valid.
     :param dispatcher: handles the calls to this kas itself.
     """
 
@@ -148,7 +149,7 @@ class Gateway(TunnelOwner):
 
     def __init__(
         self,
-        verify: Callable[[bytes], object],
+        verify: Callable[[bytes], PeerToken],
         registry: Registry,
         dispatcher: Dispatcher,
         runtime: Runtime,
@@ -175,7 +176,7 @@ class Gateway(TunnelOwner):
             tunnel.end(ErrorCode.PROTOCOL, "this port is for other kas")
             return
         try:
-            self.verify(hello.credential)
+            token = self.verify(hello.credential)
         except CallError as error:
             more = tunnel.may_log()
             if more is not None:
@@ -194,6 +195,7 @@ class Gateway(TunnelOwner):
                 services=self.dispatcher.services,
                 timing=PEER_TIMING.message(),
                 kas_id=self.runtime.instance_id,
+                proof=token.proof,
             )
         )
 

@@ -4,6 +4,7 @@ Sessions to other kas, which are opened when they are first needed, and then kep
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 from typing import Any
 
@@ -17,12 +18,14 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from kas.fleet.tokens import PeerToken
 from kas.state.process_socket import worker_at
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.runtime import Runtime
 from tunnel.session.keepalive import Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
+from tunnel.session.roles import KAS
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.for_each import for_each
 from tunnel.wire.limits import DEFAULT_LIMITS
@@ -72,6 +75,8 @@ class Peer(TunnelOwner):
     tunnel: TunnelProtocol | None = None
     _dialling: Deferred[Any] | None = None
     _greeting: TunnelProtocol | None = None
+    #: Token of the greeting.
+    _token: PeerToken | None = None
     #: Callbacks that wait for the session.
     _waiting: dict[object, Callable[[], None]] = attrs.Factory(dict)
     #: Timer of the next attempt, while a request waits.
@@ -183,7 +188,16 @@ class Peer(TunnelOwner):
     def _connected(self, tunnel: TunnelProtocol) -> None:
         self._dialling = None
         self._greeting = tunnel
-        tunnel.hello(self._peers.hello(self.url))
+        peers = self._peers
+        self._token = token = peers.sign(self.url)
+        tunnel.hello(
+            pb.Hello(
+                role=KAS,
+                credential=token.text,
+                instance_id=peers.runtime.instance_id,
+                generation=1,
+            )
+        )
 
     def _failed(self, failure: Failure) -> None:
         self._dialling = None
@@ -235,6 +249,13 @@ class Peer(TunnelOwner):
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         self._greeting = None
+        token, self._token = self._token, None
+        if token is None or not hmac.compare_digest(welcome.proof, token.proof):
+            # Its address may have been written by a program without the secret.
+            text = "did not prove that it has the secret of private_api"
+            self._down(f"is not used: it {text}; is it an older version of kas?")
+            tunnel.end(ErrorCode.UNAUTHENTICATED, f"the dialled kas {text}")
+            return
         self.tunnel = tunnel
         if self._failures > 1:
             self._log.info("{kas} is connected again", kas=self._name, url=self.url)
@@ -270,11 +291,11 @@ class Peers:
     Table of the other kas that this kas has connected to, by address.
 
     :ivar endpoint: returns the endpoint for a URL.
-    :ivar hello: returns the greeting for the kas at a URL, with a new token.
+    :ivar sign: returns a new token for the kas at a URL.
     """
 
     endpoint: Callable[[str], IStreamClientEndpoint]
-    hello: Callable[[str], pb.Hello]
+    sign: Callable[[str], PeerToken]
     runtime: Runtime
     #: Number of failed attempts to reach a kas since the start.
     failures: int = 0

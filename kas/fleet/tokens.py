@@ -5,11 +5,16 @@ Addresses of other kas come from the store that all of them share, and a program
 can write to this store may insert its own address.  Therefore a token names the address
 of the intended kas, a kas at another address does not accept it, and each
 kas accepts a token only once.
+
+The dialled kas proves in WELCOME that it has the secret, too; otherwise a program that
+can write to the store could receive requests of users, and answer them.  The proof is
+for one token and one address, so another kas cannot be made to create it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,8 +23,9 @@ import attrs
 
 from kas.identity import jwt
 from tunnel.errors import CallError, Status
+from tunnel.session.roles import KAS
 
-__all__ = ["IDENTITY", "PeerTokens"]
+__all__ = ["IDENTITY", "PeerToken", "PeerTokens"]
 
 #: Issuer and audience of tokens between kas; GitLab's tokens have another issuer.
 IDENTITY = "gitlab-kas"
@@ -31,6 +37,21 @@ LIFETIME = 5.0
 #: thousand kas that connect to this kas each second, during the lifetime of a token and
 #: the leeway.
 MAX_USED = 100_000
+
+
+#: Label of the key that proofs are made with, so that a proof can never be used as
+#: another message that the same secret signs.
+_PROOF_KEY = b"txkas/1 proof of the dialled kas"
+
+
+@attrs.frozen
+class PeerToken:
+    """Token of one session between kas, and the proof that it requires."""
+
+    #: The token, as ``Hello.credential``.
+    text: bytes = attrs.field(repr=False)
+    #: The value that ``Welcome.proof`` must have.
+    proof: bytes = attrs.field(repr=False)
 
 
 @attrs.define(eq=False)
@@ -48,20 +69,24 @@ class PeerTokens:
     #: Expiry times of used tokens, by digest, in the order of their use.
     _used: OrderedDict[bytes, float] = attrs.field(factory=OrderedDict, init=False)
 
-    def sign(self, url: str) -> bytes:
+    def sign(self, url: str) -> PeerToken:
         """Return a token for the kas at *url*."""
-        return jwt.sign(
-            self._secrets,
+        secret, token_id = self._secrets.current, secrets.token_hex(16)
+        text = jwt.sign(
+            secret,
             issuer=IDENTITY,
             audience=[IDENTITY, url],
             now=self._now(),
             lifetime=LIFETIME,
-            token_id=secrets.token_hex(16),
-        ).encode()
+            token_id=token_id,
+        )
+        return PeerToken(text.encode(), _proof(secret, token_id, url))
 
-    def verify(self, token: bytes) -> None:
+    def verify(self, token: bytes) -> PeerToken:
         """
         Accept a token of another kas, once.
+
+        :returns: the token, with the proof for the other kas.
 
         :raises CallError: UNAUTHENTICATED if the token is not valid, is for another
             kas, or was used before; RESOURCE_EXHAUSTED if too many tokens were used.
@@ -79,8 +104,23 @@ class PeerTokens:
         if not isinstance(audience, list) or self._url not in audience:
             text = "JWT validation failed: the token is for a kas at another address"
             raise CallError(Status.UNAUTHENTICATED, text)
+        token_id = claims.get("jti")
+        if not isinstance(token_id, str) or not token_id:
+            text = "JWT validation failed: the id of the token (jti) is missing"
+            raise CallError(Status.UNAUTHENTICATED, text)
+        secret = self._secret_of(token)
         signed = token.rpartition(b".")[0]
         self._use(hashlib.sha256(signed).digest(), now, claims["exp"] + jwt.LEEWAY)
+        return PeerToken(token, _proof(secret, token_id, self._url))
+
+    def _secret_of(self, token: bytes) -> bytes:
+        """Return the secret that signed a token."""
+        for secret in self._secrets.accepted:
+            if jwt.signed_payload(token, [secret], ("HS256",)) is not None:
+                return secret
+        # The secret was replaced since the token was verified.
+        text = "JWT validation failed: the signature was not made with this secret"
+        raise CallError(Status.UNAUTHENTICATED, text)
 
     def _use(self, digest: bytes, now: float, until: float) -> None:
         used = self._used
@@ -93,3 +133,18 @@ class PeerTokens:
             text = "too many kas are connecting; try again"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         used[digest] = until
+
+
+def _proof(secret: bytes, token_id: str, url: str) -> bytes:
+    """
+    Return the proof for the token *token_id* of a kas that dials the kas at *url*.
+
+    The format is in ``docs/protocol.rst``.
+    """
+    key = hmac.digest(secret, _PROOF_KEY, "sha256")
+    parts = [KAS, KAS, token_id, url]
+    message = b"".join(
+        len(data).to_bytes(4, "big") + data
+        for data in (part.encode("utf-8", "surrogateescape") for part in parts)
+    )
+    return hmac.digest(key, message, "sha256")

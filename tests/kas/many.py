@@ -22,6 +22,7 @@ from kas.directory.records import AgentRecord, KasRecord
 from kas.fleet.balance import Balance
 from kas.fleet.gateway import Gateway, GatewayFactory
 from kas.fleet.peers import Peers
+from kas.fleet.tokens import PeerToken
 from kas.routing.router import Router
 from kas.routing.stream import RoutedStream
 from tests.kas.directory.memory import Hub, MemoryStore
@@ -129,9 +130,7 @@ class Kas:
         )
         self.peers = Peers(
             endpoint=self.many.network.door,
-            hello=lambda url: pb.Hello(
-                role="kas", credential=b"secret", instance_id=self.me.kas_id
-            ),
+            sign=lambda url: PeerToken(b"secret", b"proof"),
             runtime=runtime,
         )
         self.gateway = Gateway(self._verify, self.registry, Dispatcher(clock), runtime)
@@ -172,9 +171,10 @@ class Kas:
         self.directory.disconnected(self._record(event.agent))
 
     @staticmethod
-    def _verify(credential: bytes) -> None:
+    def _verify(credential: bytes) -> PeerToken:
         if credential != b"secret":
             raise CallError(Status.UNAUTHENTICATED, "not one of us")
+        return PeerToken(credential, b"proof")
 
     # kas.directory.known_kas.Sessions
 

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from kas.fleet import gateway, peers
 from kas.fleet.peers import PEER_LIMITS, PEER_TIMING, RETRY_MOST
+from kas.fleet.tokens import PeerToken
 from kas.routing.router import ROUTING_TIMEOUT
 from kas.routing.stream import RoutedStream
 from tests.kas.many import Kas, Many, ManyCase
@@ -140,7 +141,7 @@ class RouteTests(ManyCase):
     def test_wrong_secret(self) -> None:
         """A peer that cannot prove itself is refused, and is no peer."""
         self.many.agent(self.two)
-        self.one.peers.hello = lambda _: pb.Hello(role="kas", credential=b"guess")
+        self.one.peers.sign = lambda _: PeerToken(b"guess", b"proof")
         self.one.open(self.client, fin=True)
         self.many.later(ROUTING_TIMEOUT + 1)
         reason = self.client.closed[0]
@@ -155,14 +156,6 @@ class RouteTests(ManyCase):
             ),
         )
         self.assertEqual(self.two.gateway.tunnels, set())
-
-    def test_agents_are_no_peers(self) -> None:
-        """The private port takes nobody but kas."""
-        self.one.peers.hello = lambda _: pb.Hello(role="agent", credential=b"7")
-        self.many.agent(self.two)
-        self.one.open(self.client, fin=True)
-        self.many.later(ROUTING_TIMEOUT + 1)
-        self.assertIsInstance(self.client.closed[0], AgentUnavailable)
 
     def test_empty_blocks(self) -> None:
         """They cost no credit, and must not fill a gateway beside a slow client."""

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16tunnel/pb/tunnel.proto\x12\x0ftxkas.tunnel.v1\"\xca\x01\n\x05Hello\x12\x10\n\x08versions\x18\x01 \x03(\r\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x12\n\ncredential\x18\x03 \x01(\x0c\x12\x13\n\x0binstance_id\x18\x04 \x01(\x0c\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12)\n\x05\x61gent\x18\x06 \x01(\x0b\x32\x1a.txkas.tunnel.v1.AgentMeta\x12\x10\n\x08services\x18\x07 \x03(\t\x12\'\n\x06limits\x18\x08 \x01(\x0b\x32\x17.txkas.tunnel.v1.Limits\"\xb4\x01\n\x07Welcome\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x12\n\nagent_name\x18\x03 \x01(\t\x12\x10\n\x08services\x18\x04 \x03(\t\x12\'\n\x06limits\x18\x05 \x01(\x0b\x32\x17.txkas.tunnel.v1.Limits\x12\'\n\x06timing\x18\x06 \x01(\x0b\x32\x17.txkas.tunnel.v1.Timing\x12\x0e\n\x06kas_id\x18\x07 \x01(\x0c\"\xe7\x01\n\tAgentMeta\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12\x15\n\rpod_namespace\x18\x03 \x01(\t\x12\x10\n\x08pod_name\x18\x04 \x01(\t\x12>\n\x12kubernetes_version\x18\x05 \x01(\x0b\x32\".txkas.tunnel.v1.KubernetesVersion\x12\x14\n\x0c\x61rchitecture\x18\x06 \x01(\t\x12\x1b\n\x13installation_method\x18\x07 \x01(\t\x12\x1a\n\x12helm_chart_version\x18\x08 \x01(\t\"X\n\x11KubernetesVersion\x12\r\n\x05major\x18\x01 \x01(\t\x12\r\n\x05minor\x18\x02 \x01(\t\x12\x13\n\x0bgit_version\x18\x03 \x01(\t\x12\x10\n\x08platform\x18\x04 \x01(\t\"J\n\x06Limits\x12\x13\n\x0bmax_streams\x18\x01 \x01(\r\x12\x16\n\x0einitial_window\x18\x02 \x01(\r\x12\x13\n\x0bmax_payload\x18\x03 \x01(\r\"\x86\x01\n\x06Timing\x12\x18\n\x10ping_interval_ms\x18\x01 \x01(\r\x12\x15\n\rdead_after_ms\x18\x02 \x01(\r\x12\x18\n\x10reconnect_min_ms\x18\x03 \x01(\r\x12\x18\n\x10reconnect_max_ms\x18\x04 \x01(\r\x12\x17\n\x0fresume_grace_ms\x18\x05 \x01(\r\"\x9f\x01\n\x04Open\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x10\n\x08metadata\x18\x02 \x01(\x0c\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x04\x12\x11\n\tresume_id\x18\x04 \x01(\x0c\x12\'\n\x06target\x18\x05 \x01(\x0b\x32\x17.txkas.tunnel.v1.Target\x12\x12\n\nrelayed_by\x18\x07 \x01(\x0cJ\x04\x08\x06\x10\x07R\x0btraceparent\"W\n\x06Target\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\x0c\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x12\n\nrepeatable\x18\x04 \x01(\x08\"\x17\n\x06\x43redit\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\";\n\x05Reset\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bpeer_closed\x18\x03 \x01(\x08\"\x15\n\x04Ping\x12\r\n\x05token\x18\x01 \x01(\x04\"\x81\x01\n\x06GoAway\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0blast_stream\x18\x03 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x04 \x01(\x04\x12\x11\n\telsewhere\x18\x05 \x01(\x08\x12\x1b\n\x13reconnect_within_ms\x18\x06 \x01(\x04\"V\n\x06Resume\x12\x11\n\tresume_id\x18\x01 \x01(\x0c\x12\x10\n\x08received\x18\x02 \x01(\x04\x12\'\n\x06target\x18\x03 \x01(\x0b\x32\x17.txkas.tunnel.v1.Target\"\x1b\n\x07Resumed\x12\x10\n\x08received\x18\x01 \x01(\x04\"\x17\n\x03\x41\x63k\x12\x10\n\x08received\x18\x01 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16tunnel/pb/tunnel.proto\x12\x0ftxkas.tunnel.v1\"\xca\x01\n\x05Hello\x12\x10\n\x08versions\x18\x01 \x03(\r\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x12\n\ncredential\x18\x03 \x01(\x0c\x12\x13\n\x0binstance_id\x18\x04 \x01(\x0c\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12)\n\x05\x61gent\x18\x06 \x01(\x0b\x32\x1a.txkas.tunnel.v1.AgentMeta\x12\x10\n\x08services\x18\x07 \x03(\t\x12\'\n\x06limits\x18\x08 \x01(\x0b\x32\x17.txkas.tunnel.v1.Limits\"\xc3\x01\n\x07Welcome\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x12\n\nagent_name\x18\x03 \x01(\t\x12\x10\n\x08services\x18\x04 \x03(\t\x12\'\n\x06limits\x18\x05 \x01(\x0b\x32\x17.txkas.tunnel.v1.Limits\x12\'\n\x06timing\x18\x06 \x01(\x0b\x32\x17.txkas.tunnel.v1.Timing\x12\x0e\n\x06kas_id\x18\x07 \x01(\x0c\x12\r\n\x05proof\x18\x08 \x01(\x0c\"\xe7\x01\n\tAgentMeta\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12\x15\n\rpod_namespace\x18\x03 \x01(\t\x12\x10\n\x08pod_name\x18\x04 \x01(\t\x12>\n\x12kubernetes_version\x18\x05 \x01(\x0b\x32\".txkas.tunnel.v1.KubernetesVersion\x12\x14\n\x0c\x61rchitecture\x18\x06 \x01(\t\x12\x1b\n\x13installation_method\x18\x07 \x01(\t\x12\x1a\n\x12helm_chart_version\x18\x08 \x01(\t\"X\n\x11KubernetesVersion\x12\r\n\x05major\x18\x01 \x01(\t\x12\r\n\x05minor\x18\x02 \x01(\t\x12\x13\n\x0bgit_version\x18\x03 \x01(\t\x12\x10\n\x08platform\x18\x04 \x01(\t\"J\n\x06Limits\x12\x13\n\x0bmax_streams\x18\x01 \x01(\r\x12\x16\n\x0einitial_window\x18\x02 \x01(\r\x12\x13\n\x0bmax_payload\x18\x03 \x01(\r\"\x86\x01\n\x06Timing\x12\x18\n\x10ping_interval_ms\x18\x01 \x01(\r\x12\x15\n\rdead_after_ms\x18\x02 \x01(\r\x12\x18\n\x10reconnect_min_ms\x18\x03 \x01(\r\x12\x18\n\x10reconnect_max_ms\x18\x04 \x01(\r\x12\x17\n\x0fresume_grace_ms\x18\x05 \x01(\r\"\x9f\x01\n\x04Open\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x10\n\x08metadata\x18\x02 \x01(\x0c\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x04\x12\x11\n\tresume_id\x18\x04 \x01(\x0c\x12\'\n\x06target\x18\x05 \x01(\x0b\x32\x17.txkas.tunnel.v1.Target\x12\x12\n\nrelayed_by\x18\x07 \x01(\x0cJ\x04\x08\x06\x10\x07R\x0btraceparent\"W\n\x06Target\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\x0c\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x12\n\nrepeatable\x18\x04 \x01(\x08\"\x17\n\x06\x43redit\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\";\n\x05Reset\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bpeer_closed\x18\x03 \x01(\x08\"\x15\n\x04Ping\x12\r\n\x05token\x18\x01 \x01(\x04\"\x81\x01\n\x06GoAway\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0blast_stream\x18\x03 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x04 \x01(\x04\x12\x11\n\telsewhere\x18\x05 \x01(\x08\x12\x1b\n\x13reconnect_within_ms\x18\x06 \x01(\x04\"V\n\x06Resume\x12\x11\n\tresume_id\x18\x01 \x01(\x0c\x12\x10\n\x08received\x18\x02 \x01(\x04\x12\'\n\x06target\x18\x03 \x01(\x0b\x32\x17.txkas.tunnel.v1.Target\"\x1b\n\x07Resumed\x12\x10\n\x08received\x18\x01 \x01(\x04\"\x17\n\x03\x41\x63k\x12\x10\n\x08received\x18\x01 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,31 +34,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELLO']._serialized_start=44
   _globals['_HELLO']._serialized_end=246
   _globals['_WELCOME']._serialized_start=249
-  _globals['_WELCOME']._serialized_end=429
-  _globals['_AGENTMETA']._serialized_start=432
-  _globals['_AGENTMETA']._serialized_end=663
-  _globals['_KUBERNETESVERSION']._serialized_start=665
-  _globals['_KUBERNETESVERSION']._serialized_end=753
-  _globals['_LIMITS']._serialized_start=755
-  _globals['_LIMITS']._serialized_end=829
-  _globals['_TIMING']._serialized_start=832
-  _globals['_TIMING']._serialized_end=966
-  _globals['_OPEN']._serialized_start=969
-  _globals['_OPEN']._serialized_end=1128
-  _globals['_TARGET']._serialized_start=1130
-  _globals['_TARGET']._serialized_end=1217
-  _globals['_CREDIT']._serialized_start=1219
-  _globals['_CREDIT']._serialized_end=1242
-  _globals['_RESET']._serialized_start=1244
-  _globals['_RESET']._serialized_end=1303
-  _globals['_PING']._serialized_start=1305
-  _globals['_PING']._serialized_end=1326
-  _globals['_GOAWAY']._serialized_start=1329
-  _globals['_GOAWAY']._serialized_end=1458
-  _globals['_RESUME']._serialized_start=1460
-  _globals['_RESUME']._serialized_end=1546
-  _globals['_RESUMED']._serialized_start=1548
-  _globals['_RESUMED']._serialized_end=1575
-  _globals['_ACK']._serialized_start=1577
-  _globals['_ACK']._serialized_end=1600
+  _globals['_WELCOME']._serialized_end=444
+  _globals['_AGENTMETA']._serialized_start=447
+  _globals['_AGENTMETA']._serialized_end=678
+  _globals['_KUBERNETESVERSION']._serialized_start=680
+  _globals['_KUBERNETESVERSION']._serialized_end=768
+  _globals['_LIMITS']._serialized_start=770
+  _globals['_LIMITS']._serialized_end=844
+  _globals['_TIMING']._serialized_start=847
+  _globals['_TIMING']._serialized_end=981
+  _globals['_OPEN']._serialized_start=984
+  _globals['_OPEN']._serialized_end=1143
+  _globals['_TARGET']._serialized_start=1145
+  _globals['_TARGET']._serialized_end=1232
+  _globals['_CREDIT']._serialized_start=1234
+  _globals['_CREDIT']._serialized_end=1257
+  _globals['_RESET']._serialized_start=1259
+  _globals['_RESET']._serialized_end=1318
+  _globals['_PING']._serialized_start=1320
+  _globals['_PING']._serialized_end=1341
+  _globals['_GOAWAY']._serialized_start=1344
+  _globals['_GOAWAY']._serialized_end=1473
+  _globals['_RESUME']._serialized_start=1475
+  _globals['_RESUME']._serialized_end=1561
+  _globals['_RESUMED']._serialized_start=1563
+  _globals['_RESUMED']._serialized_end=1590
+  _globals['_ACK']._serialized_start=1592
+  _globals['_ACK']._serialized_end=1615
 # @@protoc_insertion_point(module_scope)

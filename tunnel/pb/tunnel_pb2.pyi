@@ -27,7 +27,7 @@ class Hello(_message.Message):
     def __init__(self, versions: _Optional[_Iterable[int]] = ..., role: _Optional[str] = ..., credential: _Optional[bytes] = ..., instance_id: _Optional[bytes] = ..., generation: _Optional[int] = ..., agent: _Optional[_Union[AgentMeta, _Mapping]] = ..., services: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "agent_id", "agent_name", "services", "limits", "timing", "kas_id")
+    __slots__ = ("version", "agent_id", "agent_name", "services", "limits", "timing", "kas_id", "proof")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class Welcome(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
     KAS_ID_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     version: int
     agent_id: str
     agent_name: str
@@ -42,7 +43,8 @@ class Welcome(_message.Message):
     limits: Limits
     timing: Timing
     kas_id: bytes
-    def __init__(self, version: _Optional[int] = ..., agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., kas_id: _Optional[bytes] = ...) -> None: ...
+    proof: bytes
+    def __init__(self, version: _Optional[int] = ..., agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., kas_id: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class AgentMeta(_message.Message):
     __slots__ = ("version", "commit_id", "pod_namespace", "pod_name", "kubernetes_version", "architecture", "installation_method", "helm_chart_version")

@@ -29,7 +29,7 @@ def check(secrets: Secrets, token: str) -> None:
 def test_a_token_between_kas(secrets: Secrets) -> None:
     """It has the same audience and perhaps the same secret, and calls nothing."""
     url = "tcp://kas-2:8155"
-    token = PeerTokens(secrets, "tcp://kas-1:8155", lambda: NOW).sign(url).decode()
+    token = PeerTokens(secrets, "tcp://kas-1:8155", lambda: NOW).sign(url).text.decode()
     with pytest.raises(CallError) as caught:
         check(secrets, token)
     assert caught.value.status is Status.UNAUTHENTICATED

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
+import ssl
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +20,7 @@ from twisted.internet.testing import MemoryReactorClock
 from zope.interface.verify import verifyObject
 
 from kas.agents.registry import AgentConnection, Registry
+from kas.config.own_address import OwnAddress
 from kas.config.schema import read_configuration
 from kas.directory.directory import Directory
 from kas.directory.records import KasRecord
@@ -24,6 +28,8 @@ from kas.fleet import tokens as tokens_module
 from kas.fleet.balance import Balance
 from kas.fleet.fleet import Fleet
 from kas.fleet.gateway import GatewayFactory
+from kas.fleet.peers import PEER_TIMING
+from kas.fleet.tokens import _proof
 from kas.identity.jwt import LEEWAY, sign
 from kas.modules.peers import ModulePeers
 from kas.observability.fleet_metrics import FleetCollector
@@ -41,12 +47,15 @@ from tunnel.api import (
     IPeers,
     OtherKas,
 )
-from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.errors import CallError, ConfigurationError, SessionClosed, Status
 from tunnel.hosting.events import EventBus
 from tunnel.hosting.scope import ModuleScope
+from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.listening import Listening
 from tunnel.program.runtime import Runtime
+from tunnel.session.factory import TunnelFactory
 from tunnel.session.keepalive import Keepalive
+from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.util.flusher import Flusher
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
@@ -262,7 +271,7 @@ def test_a_false_peer(net: Network, secret: Path) -> None:
     one, two = pair(net, secret)
     tokens = one.fleet._tokens
     assert tokens is not None and two.fleet._tokens is not None
-    handed = tokens.sign("tcp://192.0.2.66:8155")
+    handed = tokens.sign("tcp://192.0.2.66:8155").text
     with pytest.raises(CallError, match="for a kas at another address") as caught:
         two.fleet._tokens.verify(handed)
     assert caught.value.status is Status.UNAUTHENTICATED
@@ -271,12 +280,134 @@ def test_a_false_peer(net: Network, secret: Path) -> None:
     assert one.fleet.peers.at(two.fleet._me.url).alive
 
 
+class Impostor(TunnelOwner):
+    """A program without the secret that accepts any kas."""
+
+    def __init__(self, proof: Callable[[pb.Hello], bytes]) -> None:
+        self.proof = proof
+        self.streams: list[str] = []
+
+    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
+        tunnel.welcome(
+            pb.Welcome(timing=PEER_TIMING.message(), proof=self.proof(hello))
+        )
+
+    def stream_opened(self, stream: Any, open_: pb.Open) -> Any:
+        self.streams.append(open_.method)
+        return super().stream_opened(stream, open_)
+
+    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
+        """Nothing to do."""
+
+
+def _guess(hello: pb.Hello) -> bytes:
+    claims = json.loads(
+        base64.urlsafe_b64decode(hello.credential.split(b".")[1] + b"==")
+    )
+    return _proof(b"x" * 32, claims["jti"], claims["aud"][1])
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        pytest.param(lambda hello: b"", id="none"),
+        pytest.param(lambda hello: hello.credential, id="token"),
+        pytest.param(_guess, id="other-secret"),
+    ],
+)
+@pytest.mark.parametrize("user", ["directory", "module"])
+def test_an_impostor_gets_no_stream(
+    net: Network, secret: Path, proof: Callable[[pb.Hello], bytes], user: str
+) -> None:
+    """
+    Neither a stream to an agent nor a call, whoever opens it: all of them use the same
+    sessions.
+    """
+    one, two = pair(net, secret)
+    impostor = Impostor(proof)
+    net.listeners[two.fleet._me.url] = TunnelFactory(
+        impostor,
+        timing=PEER_TIMING,
+        clock=net.clock,
+        flusher=one.fleet.runtime.flusher,
+        keepalive=one.fleet.runtime.keepalive,
+    )
+    if user == "directory":
+        assert ask(one, "7") == []
+    else:
+        modules, _ = peers_of(one)
+        (other,) = modules.others()
+        got: list[Any] = []
+        Deferred.fromCoroutine(modules.client(other, ECHO)).addBoth(got.append)
+        for seconds in (0.0, *[0.5] * 4):
+            net.settle()
+            net.clock.advance(seconds)
+        assert got[0].check(CallError)
+        assert "did not prove" in str(got[0].value)
+    assert one.fleet.peers is not None
+    peer = one.fleet.peers.at(two.fleet._me.url)
+    assert (peer.alive, impostor.streams) == (False, [])
+
+
+def test_a_proof_is_for_one_token_and_one_address() -> None:
+    proofs = {
+        _proof(secret, token_id, url)
+        for secret in (b"a" * 32, b"b" * 32)
+        for token_id, url in (("1", "tls://a"), ("2", "tls://a"), ("1t", "ls://a"))
+    }
+    assert len(proofs) == 6
+
+
+def test_a_secret_is_being_replaced(net: Network, secret: Path, tmp_path: Path) -> None:
+    """The dialled kas proves itself with the secret that the dialler uses."""
+    new = tmp_path / "new"
+    new.write_text(base64.b64encode(os.urandom(32)).decode())
+    both = []
+    for number, files in ((1, (secret, new)), (2, (new, secret))):
+        more = f"accepted_secret_files: [{files[1]}], "
+        text = _PRIVATE.format(port=8000 + number, more=more, secret=files[0])
+        both.append(Kas(net, number, text))
+        both[-1].start()
+    for one, two in (both, both[::-1]):
+        one.fleet.directory.seen(two.fleet._me)
+        dial_all(one)
+        assert one.fleet.peers is not None
+        assert one.fleet.peers.at(two.fleet._me.url).alive
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "problem"),
+    [
+        ("tls://127.0.0.1:1", "unix:///tmp/evil.sock", "is a socket"),
+        ("tcp://127.0.0.1:1", "unix:///tmp/evil.sock", "is a socket"),
+        ("tls://127.0.0.1:1", "tcp://127.0.0.1:2", "has no TLS"),
+        ("grpcs://127.0.0.1:1", "tcp://127.0.0.1:2", "has no TLS"),
+        ("grpcs://127.0.0.1:1", "grpc://127.0.0.1:2", "has no TLS"),
+        ("tls://127.0.0.1:1", "unix:///run/2.peer", ""),
+        ("tls://127.0.0.1:1", "tls://127.0.0.1:2", ""),
+        ("unix:///run/1.sock", "unix:///run/3.sock", ""),
+    ],
+)
+def test_addresses_that_are_not_dialled(
+    net: Network, secret: Path, own: str, peer: str, problem: str
+) -> None:
+    """Sockets are for workers of this kas, and TLS is not optional."""
+    kas = Kas(net, 1, _PRIVATE.format(port=1, more="", secret=secret))
+    kas.fleet._own = OwnAddress(own)
+    kas.fleet.sibling_urls = ("unix:///run/2.peer",)
+    if problem:
+        with pytest.raises(ConfigurationError, match=problem):
+            kas.fleet._endpoint(peer)
+    else:
+        assert kas.fleet._endpoint(peer) is not None
+
+
 def test_a_token_twice(net: Network, secret: Path) -> None:
     """Each kas accepts a token once, and remembers it for as long as it is valid."""
     one, two = pair(net, secret)
     tokens, theirs = one.fleet._tokens, two.fleet._tokens
     assert tokens is not None and theirs is not None
-    token = tokens.sign(two.fleet._me.url)
+    token = tokens.sign(two.fleet._me.url).text
     theirs.verify(token)
     for seconds in (0, 4, LEEWAY - 1):
         net.clock.advance(seconds)
@@ -287,7 +418,7 @@ def test_a_token_twice(net: Network, secret: Path) -> None:
         theirs.verify(token)
     # Two of the same second differ.
     for _ in range(2):
-        theirs.verify(tokens.sign(two.fleet._me.url))
+        theirs.verify(tokens.sign(two.fleet._me.url).text)
     assert len(theirs._used) == 2
 
 
@@ -299,12 +430,12 @@ def test_used_tokens_are_bounded(
     tokens, theirs = one.fleet._tokens, two.fleet._tokens
     assert tokens is not None and theirs is not None
     for _ in range(3):
-        theirs.verify(tokens.sign(two.fleet._me.url))
+        theirs.verify(tokens.sign(two.fleet._me.url).text)
     with pytest.raises(CallError) as caught:
-        theirs.verify(tokens.sign(two.fleet._me.url))
+        theirs.verify(tokens.sign(two.fleet._me.url).text)
     assert caught.value.status is Status.RESOURCE_EXHAUSTED
     net.clock.advance(LEEWAY + 10)
-    theirs.verify(tokens.sign(two.fleet._me.url))
+    theirs.verify(tokens.sign(two.fleet._me.url).text)
     assert len(theirs._used) == 1
 
 
@@ -396,7 +527,26 @@ def test_tls_between_kas(net: Network, secret: Path, tmp_path: Path) -> None:
     assert kas.fleet._me.url == "tls://127.0.0.1:1"
     assert kas.fleet._endpoint("tls://127.0.0.1:2") is not None
     ours = kas.fleet._tls_context().get_ca_certs()
-    assert any("kas" in str(one["subject"]) for one in ours)
+    assert ["kas" in str(one["subject"]) for one in ours] == [True]
+
+
+def test_only_the_configured_authorities(
+    net: Network, secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certificate of a public CA does not make a kas, if the operator names CAs."""
+    files = [
+        pki.ensure(StateDirectory.open(tmp_path / name), time.time, name)
+        for name in ("ours", "public")
+    ]
+    monkeypatch.setenv("SSL_CERT_FILE", str(files[1].ca_file))
+    for more, trusted in (
+        (f"ca_certificate_file: {files[0].ca_file}, ", files[0]),
+        ("", files[1]),
+    ):
+        kas = Kas(net, 1, _PRIVATE.format(port=1, more=more, secret=secret))
+        pem = Path(str(trusted.ca_file)).read_text()
+        found = kas.fleet._tls_context().get_ca_certs(binary_form=True)
+        assert found == [ssl.PEM_cert_to_DER_cert(pem)]
 
 
 def test_a_broken_certificate_is_said_at_once(

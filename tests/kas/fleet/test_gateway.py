@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.fleet.gateway import Gateway, GatewayFactory, Relay
+from kas.fleet.tokens import PeerToken
 from tests.kas.world import Agent, World
 from tunnel.errors import CallError, ErrorCode, SessionClosed, Status, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
@@ -41,9 +42,10 @@ class _Case(SynchronousTestCase):
         self.client = RecordingReceiver()
 
     @staticmethod
-    def _verify(credential: bytes) -> None:
+    def _verify(credential: bytes) -> PeerToken:
         if credential != b"secret":
             raise CallError(Status.UNAUTHENTICATED, "not one of us")
+        return PeerToken(credential, b"proof")
 
     def dial(self, role: str = "kas", credential: bytes = b"secret") -> End:
         """Another kas comes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -14,6 +15,7 @@ from kas.agents.registry import Registry
 from kas.fleet import peers as module
 from kas.fleet.gateway import Gateway, GatewayFactory
 from kas.fleet.peers import DIAL_TIMEOUT, PEER_TIMING, RETRY_FIRST, RETRY_MOST, Peers
+from kas.fleet.tokens import PeerToken
 from tests.kas.many import Network
 from tunnel.errors import CallError, ErrorCode, Status, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
@@ -39,7 +41,7 @@ class PeersTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.network = Network(self.clock)
-        self.hello = pb.Hello(role="kas", credential=b"secret", instance_id=b"1")
+        self.token = PeerToken(b"secret", b"proof")
         self.random = 1.0
         self.endpoint: Any = self.network.door
         runtime = Runtime(
@@ -47,16 +49,17 @@ class PeersTests(SynchronousTestCase):
         )
         self.peers = Peers(
             endpoint=lambda url: self.endpoint(url),
-            hello=lambda url: self.hello,
+            sign=lambda url: self.token,
             runtime=runtime,
         )
         self.gateway = Gateway(self.verify, Registry(), Dispatcher(self.clock), runtime)
         self.told = 0
 
     @staticmethod
-    def verify(credential: bytes) -> None:
+    def verify(credential: bytes) -> PeerToken:
         if credential != b"secret":
             raise CallError(Status.UNAUTHENTICATED, "not one of us")
+        return PeerToken(credential, b"proof")
 
     def listen(self) -> None:
         """The other kas is there."""
@@ -221,12 +224,25 @@ class PeersTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_refused(self) -> None:
-        self.hello = pb.Hello(role="kas", credential=b"guess")
+        self.token = PeerToken(b"guess", b"proof")
         self.listen()
         peer = self.connect()
         self.later(1)
         self.assertEqual((self.told, peer.alive), (1, False))
         self.assertEqual(len(self.gateway.tunnels), 0)
+
+    def test_no_proof(self) -> None:
+        """A kas that has not proved that it has the secret gets no stream."""
+        self.listen()
+        for proof in (b"", b"another", b"proof"):
+            answer = PeerToken(b"secret", proof)
+            self.gateway.verify = partial(lambda answer, token: answer, answer)
+            peer = self.connect()
+            self.later(1)
+            self.assertEqual(peer.alive, proof == b"proof")
+            self.assertEqual(len(self.gateway.tunnels), int(peer.alive))
+            self.assertEqual("did not prove" in peer.problem, not peer.alive)
+            self.clock.advance(RETRY_MOST)
 
     def test_silence(self) -> None:
         """A peer that stopped is known before its clients lose patience."""
