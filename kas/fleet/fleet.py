@@ -23,6 +23,7 @@ import attrs
 from google.protobuf.descriptor import ServiceDescriptor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from kas.agents.registry import Registry
@@ -32,6 +33,11 @@ from kas.directory.directory import Directory
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.sibling_store import SiblingStore
 from kas.directory.store import Store
+from kas.fleet.credentials import (
+    CHECK_INTERVAL,
+    SessionCredentials,
+    watched_authorities,
+)
 from kas.fleet.gateway import Gateway, GatewayFactory
 from kas.fleet.peers import Peer, Peers
 from kas.fleet.tokens import PeerTokens
@@ -101,6 +107,8 @@ class Fleet:
     _me: KasRecord = attrs.field(init=False)
     _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
     _tokens: PeerTokens | None = attrs.field(init=False, default=None)
+    #: Repeated check of the open sessions; None without a private API.
+    _checks: LoopingCall | None = attrs.field(init=False, default=None)
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
@@ -118,17 +126,27 @@ class Fleet:
         dispatcher = Dispatcher(self.runtime.reactor, tracer=self.runtime.tracer)
         dispatcher.handle("kas", _DIRECTORY, self)
         self.dispatcher = dispatcher
+        dialling, dialled = (
+            watched_authorities(path, self.runtime.reactor) if path else None
+            for path in (listen.ca_certificate_file, listen.client_ca_certificate_file)
+        )
+        tokens = self._tokens
+        credentials = SessionCredentials(lambda: tokens.accepted, dialling, dialled)
         self.gateway = Gateway(
             self._tokens.verify,
             self.registry,
             dispatcher,
             self.runtime,
+            credentials,
         )
         self.peers = Peers(
             endpoint=self._endpoint,
             sign=self._tokens.sign,
             runtime=self.runtime,
+            credentials=credentials,
         )
+        self._checks = LoopingCall(credentials.check)
+        self._checks.clock = self.runtime.reactor
         store: Store | None = None
         redis = self.configuration.redis
         if redis is not None:
@@ -170,6 +188,12 @@ class Fleet:
                 )
             if self.siblings is None:
                 self._log.info("other kas reach this one at {url}", url=self._own.url)
+        if self._checks is not None:
+            self._checks.start(CHECK_INTERVAL, now=False).addErrback(
+                lambda failure: self._log.failure(
+                    "checking the sessions with other kas failed", failure
+                )
+            )
         self.runtime.bus.subscribe("kas", AgentConnected, self._connected)
         self.runtime.bus.subscribe("kas", AgentDisconnected, self._disconnected)
         self.runtime.bus.subscribe("kas", AgentChanged, self._connected)
@@ -197,6 +221,8 @@ class Fleet:
 
     async def stop(self) -> None:
         """Remove this kas' records from the directory, and close the sessions."""
+        if self._checks is not None and self._checks.running:
+            self._checks.stop()
         await self.directory.stop()
         if self.gateway is not None:
             self.gateway.end()

@@ -10,6 +10,7 @@ from twisted.logger import Logger
 from zope.interface import classImplements
 
 from kas.agents.registry import Registry
+from kas.fleet.credentials import SessionCredentials
 from kas.fleet.peers import PEER_LIMITS, PEER_TIMING
 from kas.fleet.tokens import PeerToken
 from tunnel.api import (
@@ -143,6 +144,7 @@ class Gateway(TunnelOwner):
     :param verify: checks a peer's token, and returns the token with the proof for the
         peer; raises `CallError` if the token is not valid.
     :param dispatcher: handles the calls to this kas itself.
+    :param credentials: records what has verified each session.
     """
 
     _log: ClassVar[Logger] = Logger()
@@ -153,7 +155,9 @@ class Gateway(TunnelOwner):
         registry: Registry,
         dispatcher: Dispatcher,
         runtime: Runtime,
+        credentials: SessionCredentials | None = None,
     ) -> None:
+        self.credentials = credentials or SessionCredentials()
         self.verify = verify
         self.registry = registry
         self.dispatcher = dispatcher
@@ -189,6 +193,7 @@ class Gateway(TunnelOwner):
         tunnel.limit_turns(("kas", hello.instance_id))
         tunnel.log_budget = None
         self.tunnels.add(tunnel)
+        self.credentials.opened(tunnel, token)
         tunnel.kas_id = hello.instance_id
         tunnel.welcome(
             pb.Welcome(
@@ -271,6 +276,7 @@ class Gateway(TunnelOwner):
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         self.tunnels.discard(tunnel)
+        self.credentials.closed(tunnel)
 
     @property
     def load(self) -> int:

@@ -18,6 +18,7 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from kas.fleet.credentials import SessionCredentials
 from kas.fleet.tokens import PeerToken
 from kas.state.process_socket import worker_at
 from tunnel.errors import ErrorCode, SessionClosed
@@ -257,6 +258,7 @@ class Peer(TunnelOwner):
             tunnel.end(ErrorCode.UNAUTHENTICATED, f"the dialled kas {text}")
             return
         self.tunnel = tunnel
+        self._peers.credentials.opened(tunnel, token, by_us=True)
         if self._failures > 1:
             self._log.info("{kas} is connected again", kas=self._name, url=self.url)
         self._failures = 0
@@ -274,6 +276,7 @@ class Peer(TunnelOwner):
             self._pursue()
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
+        self._peers.credentials.closed(tunnel)
         if tunnel is self.tunnel:
             self.tunnel = None
             self._log.info(
@@ -297,6 +300,8 @@ class Peers:
     endpoint: Callable[[str], IStreamClientEndpoint]
     sign: Callable[[str], PeerToken]
     runtime: Runtime
+    #: Record of what has verified each session.
+    credentials: SessionCredentials = attrs.Factory(SessionCredentials)
     #: Number of failed attempts to reach a kas since the start.
     failures: int = 0
     #: Whether this kas is stopping.

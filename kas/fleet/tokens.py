@@ -52,6 +52,8 @@ class PeerToken:
     text: bytes = attrs.field(repr=False)
     #: The value that ``Welcome.proof`` must have.
     proof: bytes = attrs.field(repr=False)
+    #: The secret that signed the token.
+    secret: bytes = attrs.field(default=b"", repr=False)
 
 
 @attrs.define(eq=False)
@@ -69,6 +71,11 @@ class PeerTokens:
     #: Expiry times of used tokens, by digest, in the order of their use.
     _used: OrderedDict[bytes, float] = attrs.field(factory=OrderedDict, init=False)
 
+    @property
+    def accepted(self) -> tuple[bytes, ...]:
+        """Return the secrets that are accepted now."""
+        return self._secrets.accepted
+
     def sign(self, url: str) -> PeerToken:
         """Return a token for the kas at *url*."""
         secret, token_id = self._secrets.current, secrets.token_hex(16)
@@ -80,7 +87,7 @@ class PeerTokens:
             lifetime=LIFETIME,
             token_id=token_id,
         )
-        return PeerToken(text.encode(), _proof(secret, token_id, url))
+        return PeerToken(text.encode(), _proof(secret, token_id, url), secret)
 
     def verify(self, token: bytes) -> PeerToken:
         """
@@ -111,7 +118,7 @@ class PeerTokens:
         secret = self._secret_of(token)
         signed = token.rpartition(b".")[0]
         self._use(hashlib.sha256(signed).digest(), now, claims["exp"] + jwt.LEEWAY)
-        return PeerToken(token, _proof(secret, token_id, self._url))
+        return PeerToken(token, _proof(secret, token_id, self._url), secret)
 
     def _secret_of(self, token: bytes) -> bytes:
         """Return the secret that signed a token."""

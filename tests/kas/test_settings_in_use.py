@@ -35,8 +35,6 @@ ELSEWHERE = {
     "api.listen.client_ca_certificate_file": "tunnel.program.listening",
     "web.listen.client_ca_certificate_file": "tunnel.program.listening",
     "observability.listen.client_ca_certificate_file": "tunnel.program.listening",
-    "private_api.listen.client_ca_certificate_file": "tunnel.program.listening",
-    "private_api.listen.ca_certificate_file": "kas.fleet.fleet, to dial other kas",
     # With a development certificate.
     "agent.listen.development_certificate_names": "kas.config.loading",
     "api.listen.development_certificate_names": "kas.config.loading",

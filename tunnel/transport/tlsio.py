@@ -293,6 +293,13 @@ class TLSConnection(Layer):
         return self._tls.getpeercert(binary_form=True)
 
     @property
+    def authorities(self) -> list[bytes]:
+        """The certificates (DER) of the CAs that the handshake accepted."""
+        if self._tls is None:
+            return []
+        return self._tls.context.get_ca_certs(binary_form=True)
+
+    @property
     def peer_names(self) -> tuple[str, ...]:
         """The host names and addresses in the peer's verified certificate."""
         found = None if self._tls is None else self._tls.getpeercert()

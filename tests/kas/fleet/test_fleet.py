@@ -26,6 +26,7 @@ from kas.directory.directory import Directory
 from kas.directory.records import KasRecord
 from kas.fleet import tokens as tokens_module
 from kas.fleet.balance import Balance
+from kas.fleet.credentials import CHECK_INTERVAL
 from kas.fleet.fleet import Fleet
 from kas.fleet.gateway import GatewayFactory
 from kas.fleet.peers import PEER_TIMING
@@ -56,6 +57,8 @@ from tunnel.program.runtime import Runtime
 from tunnel.session.factory import TunnelFactory
 from tunnel.session.keepalive import Keepalive
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
+from tunnel.transport.tls import client_context
+from tunnel.transport.tlsio import TLSConnection
 from tunnel.util.flusher import Flusher
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
@@ -373,6 +376,93 @@ def test_a_secret_is_being_replaced(net: Network, secret: Path, tmp_path: Path) 
         dial_all(one)
         assert one.fleet.peers is not None
         assert one.fleet.peers.at(two.fleet._me.url).alive
+
+
+def test_a_replaced_secret_ends_sessions(
+    net: Network, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At both ends, also a session that its listener is leaving."""
+    one, two = pair(net, secret)
+    dial_all(one)
+    dial_all(two)
+    assert one.fleet.gateway is not None and one.fleet.peers is not None
+    (inbound,) = one.fleet.gateway.tunnels
+    outbound = one.fleet.peers.at(two.fleet._me.url)
+    assert outbound.tunnel is not None
+    left = outbound.tunnel
+    ended: list[tuple[TunnelProtocol, str]] = []
+    monkeypatch.setattr(
+        TunnelProtocol, "end", lambda one, code, text: ended.append((one, text))
+    )
+    outbound.go_away_received(left, pb.GoAway())
+    net.clock.advance(CHECK_INTERVAL)
+    assert ended == []
+    secret.write_text(base64.b64encode(os.urandom(32)).decode())
+    net.clock.advance(CHECK_INTERVAL)
+    text = "the secret of private_api was replaced"
+    assert {one for one, _ in ended} > {inbound, left}
+    assert [why for _, why in ended] == [text] * 4  # Both ends of both sessions.
+
+
+def test_a_session_of_a_replaced_secret(net: Network, secret: Path) -> None:
+    """It ends, and both kas open another one with the new secret."""
+    one, two = pair(net, secret)
+    dial_all(one)
+    assert one.fleet.peers is not None and two.fleet.gateway is not None
+    (before,) = two.fleet.gateway.tunnels
+    secret.write_text(base64.b64encode(os.urandom(32)).decode())
+    net.clock.advance(CHECK_INTERVAL)
+    net.settle()
+    dial_all(one)
+    (after,) = two.fleet.gateway.tunnels
+    assert after is not before
+    assert one.fleet.peers.at(two.fleet._me.url).alive
+
+
+@pytest.mark.parametrize(
+    "setting", ["ca_certificate_file", "client_ca_certificate_file"]
+)
+def test_a_removed_authority_ends_sessions(
+    net: Network,
+    secret: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str,
+) -> None:
+    """A further CA ends none."""
+    old, new = (
+        Path(str(pki.ensure(StateDirectory.open(tmp_path / n), time.time, n).ca_file))
+        for n in ("old", "new")
+    )
+    file = tmp_path / "ca.pem"
+    file.write_text(old.read_text())
+    more = f"{setting}: {file}, certificate_file: {tmp_path}/old/server.crt, "
+    more += f"key_file: {tmp_path}/old/server.key, "
+    kas = Kas(net, 1, _PRIVATE.format(port=1, more=more, secret=secret))
+    kas.start()
+    assert kas.fleet.gateway is not None and kas.fleet._tokens is not None
+    credentials = kas.fleet.gateway.credentials
+    ended: list[str] = []
+    connection = TLSConnection.__new__(TLSConnection)
+    context = client_context(str(file), system_pool=False)
+    connection._tls = context.wrap_bio(
+        ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="kas"
+    )
+    tunnel = World(clock=net.clock).agent().there
+    tunnel.transport = connection
+    monkeypatch.setattr(tunnel, "end", lambda code, text: ended.append(text))
+    monkeypatch.setattr(TunnelProtocol, "peer", "192.0.2.1")
+    by_us = setting == "ca_certificate_file"
+    token = kas.fleet._tokens.sign("tls://127.0.0.1:2")
+    credentials.opened(tunnel, token, by_us=by_us)
+    for content, expected in (
+        (old.read_text() + new.read_text(), []),
+        ("nonsense", []),
+        (new.read_text(), ["a CA of the kas was removed"]),
+    ):
+        file.write_text(content)
+        net.clock.advance(CHECK_INTERVAL)
+        assert ended == expected
 
 
 @pytest.mark.parametrize(
