@@ -21,7 +21,9 @@ Redis does not know a loaded script any more after a restart or a failover.
 
 A namespace without an epoch gets a random epoch.  If the epoch differs from the last
 known epoch, or the version is older than the last known version, Redis has lost data:
-the backend logs this, and notifies watches that they have to read again.
+the backend logs this, and notifies watches that they have to read again.  Each script
+receives the last known version of its kas, and sets a new epoch if the version in Redis
+is older; so every kas notices the loss, even after a later write.
 """
 
 from __future__ import annotations
@@ -58,12 +60,13 @@ _SWEEP = 500
 #: and a name.
 _MAX_MESSAGE = 1024
 
-# KEYS: the hash, and both sets. ARGV: channel, namespace, now or '', initial epoch,
-# operation, and its arguments.
+# KEYS: the hash, and both sets. ARGV: channel, namespace, now or '', new epoch, the
+# last epoch and version that this kas knows, operation, and its arguments.
 _SCRIPT = """\
 local hash, order, ends = KEYS[1], KEYS[2], KEYS[3]
 local channel, name, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local fresh, what = ARGV[4], ARGV[5]
+local fresh, what = ARGV[4], ARGV[7]
+local known_epoch, known_version = ARGV[5], tonumber(ARGV[6])
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
@@ -71,6 +74,13 @@ end
 local meta = redis.call('HMGET', hash, 'epoch', 'version', 'bytes')
 local epoch, version = meta[1] or '', tonumber(meta[2] or 0)
 local bytes = tonumber(meta[3] or 0)
+
+-- Compare here, because the operation may change the version. The new epoch notifies
+-- every kas, even if the version exceeds the last known version until then.
+if epoch ~= '' and epoch == known_epoch and version < known_version then
+  epoch = fresh
+  redis.call('HSET', hash, 'epoch', epoch)
+end
 
 local function text(number) return string.format('%.0f', number) end
 
@@ -110,7 +120,7 @@ local function live(key)
 end
 
 if what == 'get' then
-  local stored, its_version, last = live(ARGV[6])
+  local stored, its_version, last = live(ARGV[8])
   if not stored then return answer('nothing') end
   return answer('found', its_version, string.sub(stored, last + 1))
 end
@@ -128,7 +138,7 @@ if what == 'sweep' then
 end
 
 if what == 'page' then
-  local prefix, after, limit = ARGV[6], ARGV[7], tonumber(ARGV[8])
+  local prefix, after, limit = ARGV[8], ARGV[9], tonumber(ARGV[10])
   local from = after == '' and '[' .. prefix or '(' .. after
   if prefix == '' and after == '' then from = '-' end
   local keys = redis.call(
@@ -141,7 +151,7 @@ if what == 'page' then
   return answer('found', #keys == limit and keys[#keys] or '', found)
 end
 
-local key, wanted = ARGV[6], ARGV[7]
+local key, wanted = ARGV[8], ARGV[9]
 local stored, its_version, last = live(key)
 if not stored then
   remove(key)
@@ -155,15 +165,15 @@ if what == 'delete' then
   return answer('found')
 end
 
-local value, lasts = ARGV[8], tonumber(ARGV[9])
+local value, lasts = ARGV[10], tonumber(ARGV[11])
 if wanted ~= '' and wanted ~= its_version then return answer('other', its_version) end
 local size = bytes + #key + #value
 if stored then
   size = size - #key - (#stored - last)
-elseif redis.call('ZCARD', order) >= tonumber(ARGV[10]) then
+elseif redis.call('ZCARD', order) >= tonumber(ARGV[12]) then
   return answer('keys')
 end
-if size > tonumber(ARGV[11]) then return answer('bytes') end
+if size > tonumber(ARGV[13]) then return answer('bytes') end
 bytes = size
 local expires = 0
 if lasts > 0 then
@@ -312,7 +322,9 @@ class RedisBackend:
     def _command(self, name: str, what: str, *arguments: bytes | str | int) -> Command:
         now = "" if self._now is None else int(self._now() * 1_000_000)
         keys = self._keys(name)
-        head = (self._channel, name, now, secrets.token_hex(8), what)
+        seen = self._seen.get(name, _Seen())
+        known = (seen.epoch, seen.version)
+        head = (self._channel, name, now, secrets.token_hex(8), *known, what)
         return ("EVAL", _SCRIPT, len(keys), *keys, *head, *arguments)
 
     def _probe(self) -> list[Command]:

@@ -26,6 +26,7 @@ from tests.tunnel.hosting import store_conformance as conformance
 from tests.tunnel.hosting.store_conformance import (
     LIMITS,
     RESET,
+    Reader,
     Stand,
     reader,
     refused,
@@ -182,6 +183,77 @@ async def test_an_older_state(redis: redisserver.RedisServer) -> None:
             found = await one.store.get("k")
             assert found is not None and found.value == b"1"
             assert read.take() == [(RESET, "")]
+
+
+def _restore(redis: redisserver.RedisServer, dumps: list[Any]) -> None:
+    for key, dump in zip(_KEYS, dumps, strict=True):
+        redis("DEL", key)
+        if dump is not None:
+            assert redis("RESTORE", key, 0, dump, "REPLACE") == b"OK"
+
+
+_KEYS = [f"gitlab-kas:txkas1:store:mod/one{key}" for key in ("", "/keys", "/ends")]
+
+
+@pytest.mark.parametrize("operation", ["set", "delete"])
+@pytest_twisted.ensureDeferred
+async def test_an_older_state_before_a_write(
+    redis: redisserver.RedisServer, events: list[LogEvent], operation: str
+) -> None:
+    """
+    A write makes the version newer again; the loss is noticed all the same, by each
+    kas.
+    """
+
+    def has_reset(read: Reader) -> bool:
+        return any(one.type is RESET for one in read.events)
+
+    async with stand(redis) as one, stand(redis) as two:
+        await one.store.set("k", b"1")
+        dumps = [redis("DUMP", key) for key in _KEYS]
+        await one.store.set("lost", b"2")
+        assert (await two.store.get("lost")) is not None
+        async with reader(one.store) as first, reader(two.store) as second:
+            await one.settled()
+            await two.settled()
+            first.take(), second.take()
+            _restore(redis, dumps)
+            if operation == "set":
+                await one.store.set("k", b"3")
+            else:
+                await one.store.delete("k")
+            await until(
+                lambda: any(one.type is RESET for one in first.events),
+                "the writer knows",
+            )
+            two.clock.advance(LOOK_INTERVAL)
+            await until(
+                lambda: any(one.type is RESET for one in second.events),
+                "the other one knows",
+            )
+    said = [one["log_format"] for one in events if "lost" in str(one.get("log_format"))]
+    assert len(said) == 2
+
+
+@pytest_twisted.ensureDeferred
+async def test_swept_when_redis_is_back(redis: redisserver.RedisServer) -> None:
+    """Before any other kas makes the version newer again."""
+    async with stand(redis) as one:
+        await one.store.set("k", b"1")
+        dumps = [redis("DUMP", key) for key in _KEYS]
+        await one.store.set("k", b"2")
+        redis.stop()
+        await until(lambda: not one.backend.client.up, "down")
+        seen = one.backend._seen["mod/one"]
+        before = seen.epoch
+        redis.start()
+        _restore(redis, dumps)
+
+        def swept() -> bool:
+            one.clock.advance(0)  # The sweep is due at once.
+            return seen.epoch != before
+
+        await until(swept, "swept", 15)
 
 
 @pytest_twisted.ensureDeferred

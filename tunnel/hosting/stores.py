@@ -254,6 +254,9 @@ class Stores:
         for one, store in tuple(self._open.items()):
             if name in ("", one):
                 store.reset()
+            if not name:
+                # The backend works again: let it look for lost data at once.
+                store.sweep_soon()
 
 
 @implementer(IStores)
@@ -406,6 +409,10 @@ class NamespaceStore:
         """Queue a reset: changes may be missing."""
         for watch in tuple(self._watches):
             watch.reset()
+
+    def sweep_soon(self) -> None:
+        """Sweep now, instead of at the end of the interval."""
+        self._sweep_within(0.0)
 
     def close(self) -> None:
         """Stop background tasks; the module may still store values."""
