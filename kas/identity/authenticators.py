@@ -8,7 +8,7 @@ has a prefix for its kind.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NoReturn, Protocol, TypeVar
 
@@ -56,6 +56,7 @@ MAX_ACCEPTED = 20_000
 _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 
 _T = TypeVar("_T")
+_Prefix = TypeVar("_Prefix", str, bytes)
 
 
 class RunningCheck(Protocol):
@@ -200,18 +201,18 @@ class Authenticators:
         return answer
 
     def _of_agent(self, token: bytes) -> IAuthenticator:
-        for prefix, authenticator in self._agents.items():
-            if token.startswith(prefix):
-                return authenticator
+        found = _longest(self._agents, token.startswith)
+        if found is not None:
+            return found
         for authenticator in self._agents.values():
             return authenticator
         raise CallError(Status.UNAUTHENTICATED, "no agent can connect to this kas")
 
     def _of_no_kind(self, kind: str, token: str) -> IAuthenticator:
         if not kind:
-            for prefix, authenticator in self._prefixes.items():
-                if token.startswith(prefix):
-                    return authenticator
+            found = _longest(self._prefixes, token.startswith)
+            if found is not None:
+                return found
             for authenticator in self._users.values():
                 return authenticator
         known = " or ".join(f"{one!r}" for one in self._users)
@@ -306,6 +307,20 @@ class Authenticators:
                 # Drop the traceback, whose frames contain the credential.
                 message = error.message[:MAX_REASON]
                 self._refused[digest] = CallError(error.status, message)
+
+
+def _longest(
+    table: Mapping[_Prefix, IAuthenticator], matches: Callable[[_Prefix], bool]
+) -> IAuthenticator | None:
+    """
+    Return the authenticator with the longest matching prefix; None if no prefix
+    matches.
+
+    GitLab's prefix of agents is empty, but it must not receive the tokens of another
+    authenticator.
+    """
+    found = max(filter(matches, table), key=len, default=None)
+    return None if found is None else table[found]
 
 
 def _no_turn(refusal: CallError | None) -> CallError:

@@ -168,6 +168,35 @@ class AuthenticatorsTests(IdentityCase):
         self.assertEqual(len(other.asked), 1)
         self.assertEqual(self.remote.asked, [("prod", "glpat-2")])
 
+    def test_the_longest_prefix(self) -> None:
+        """
+        Whatever the order: the authenticator of any prefix receives no token of another
+        one.
+        """
+
+        class Any(Remote):
+            user_kinds: Sequence[str] = ("any",)
+            agent_prefixes: Sequence[bytes] = (b"",)
+
+        class Module(Remote):
+            user_kinds: Sequence[str] = ("acme",)
+            agent_prefixes: Sequence[bytes] = (b"acme-", b"re")
+
+        for order in (1, -1):
+            found = Authenticators(self.clock)
+            gitlab, module = Any(), Module()
+            for one, prefix in [(gitlab, "gl"), (module, "glacme-")][::order]:
+                found.add(one, token_prefix=prefix)
+            found.add(self.remote)
+            self.remote.asked.clear()
+            for token in (b"acme-1", b"acme", b"remote-1", b"re"):
+                found.authenticate_agent(token)
+            for text in ("glacme-2", "gl-2"):
+                found.authorize_user("", "prod", text)
+            self.assertEqual(gitlab.asked, [b"acme", ("prod", "gl-2")])
+            self.assertEqual(module.asked, [b"acme-1", b"re", ("prod", "glacme-2")])
+            self.assertEqual(self.remote.asked, [b"remote-1"])
+
     def test_one_for_each_kind(self) -> None:
         class Other(Remote):
             user_kinds: Sequence[str] = ("new", "ci")
