@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
+import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -36,6 +38,8 @@ MAX_PROJECTS = 100_000
 #: Seconds before kas posts a refused configuration to GitLab again: first and maximum
 #: pause.  Until then, GitLab uses the permissions of the previous configuration.
 TELL_FIRST, TELL_MOST = 10.0, 600.0
+
+_T = TypeVar("_T")
 
 
 @implementer(IProjects)
@@ -74,18 +78,19 @@ class AgentProjects:
 
     def update(self, agent_id: str, said: dict[str, Any]) -> None:
         """
-        Record the project in GitLab's response *said* about an agent; invalid parts are
-        ignored.
+        Record the project in GitLab's response *said* about an agent.
+
+        An unreadable part is unknown from now on; the former project does not stay,
+        because its path may give access to the agent.
         """
-        try:
-            project = _project(JsonObject(said, "agent_info"))
-        except CallError as error:
+        unreadable: list[CallError] = []
+        project = _project(JsonObject(said, "agent_info"), unreadable.append)
+        for error in unreadable:
             self._log.warn(
-                "the repository of agent {agent_id} is unknown: {reason}",
+                "a part of the project of agent {agent_id} is unknown: {reason}",
                 agent_id=agent_id,
                 reason=error.message,
             )
-            return
         before = self._known.pop(agent_id, None)
         if project is not None:
             self._known[agent_id] = project
@@ -143,31 +148,60 @@ class AgentProjects:
                 backoff.reset()
 
 
-def _project(said: JsonObject) -> AgentProject | None:
-    gitaly, repository = (
-        said.optional("gitaly_info"),
-        said.optional("gitaly_repository"),
-    )
+def _project(
+    said: JsonObject, unreadable: Callable[[CallError], object]
+) -> AgentProject | None:
+    """
+    Return the project in a response; None without a readable repository.
+
+    Its path is empty if any part of the response is unreadable.
+
+    :param unreadable: called with the error of each unreadable part.
+    """
+    refused: list[CallError] = []
+
+    def read(part: Callable[[], _T], otherwise: _T) -> _T:
+        try:
+            return part()
+        except CallError as error:
+            refused.append(error)
+            unreadable(error)
+            return otherwise
+
+    repository = read(partial(_repository, said), None)
+    branch = read(partial(said.text, "default_branch", optional=True), "")
+    path = read(partial(_path, said), "")
+    if repository is None:
+        return None
+    path = "" if refused else path
+    repository = attrs.evolve(repository, gl_project_path=path)
+    return AgentProject(full_path=path, default_branch=branch, repository=repository)
+
+
+def _path(said: JsonObject) -> str:
+    repository = said.optional("gitaly_repository")
+    if repository is None:
+        return ""
+    return repository.text("gl_project_path", optional=True)
+
+
+def _repository(said: JsonObject) -> GitalyAddress | None:
+    gitaly = said.optional("gitaly_info")
+    repository = said.optional("gitaly_repository")
     if gitaly is None or repository is None:
         return None
     features = gitaly.optional("features")
-    full_path = repository.text("gl_project_path", optional=True)
-    return AgentProject(
-        full_path=full_path,
-        default_branch=said.text("default_branch", optional=True),
-        repository=GitalyAddress(
-            address=gitaly.text("address"),
-            token=gitaly.text("token", optional=True),
-            features=()
-            if features is None
-            else tuple((name, features.text(name)) for name in sorted(features.names)),
-            storage_name=repository.text("storage_name"),
-            relative_path=repository.text("relative_path"),
-            git_object_directory=repository.text("git_object_directory", optional=True),
-            git_alternate_object_directories=repository.texts(
-                "git_alternate_object_directories"
-            ),
-            gl_repository=repository.text("gl_repository", optional=True),
-            gl_project_path=full_path,
+    return GitalyAddress(
+        address=gitaly.text("address"),
+        token=gitaly.text("token", optional=True),
+        features=()
+        if features is None
+        else tuple((name, features.text(name)) for name in sorted(features.names)),
+        storage_name=repository.text("storage_name"),
+        relative_path=repository.text("relative_path"),
+        git_object_directory=repository.text("git_object_directory", optional=True),
+        git_alternate_object_directories=repository.texts(
+            "git_alternate_object_directories"
         ),
+        gl_repository=repository.text("gl_repository", optional=True),
     )

@@ -13,6 +13,17 @@ from tunnel.api import GitalyAddress
 LIFETIMES = Lifetimes(success=300, error=60, outage=14400)
 CONFIGURATION = {"ci_access": {"projects": [{"id": "group/app"}]}}
 
+REPOSITORY = {
+    "storage_name": "d",
+    "relative_path": "x.git",
+    "gl_project_path": "trusted/clusters",
+}
+SAID: dict[str, Any] = {
+    "gitaly_info": {"address": "tcp://g:1"},
+    "gitaly_repository": REPOSITORY,
+    "default_branch": "main",
+}
+
 
 class ProjectTests(GitLabCase):
     """`AgentProjects`, filled by the authenticator of agents."""
@@ -48,17 +59,38 @@ class ProjectTests(GitLabCase):
         self.assertIsNone(self.projects.project("8"))
 
     def test_unreadable(self) -> None:
-        """An agent connects all the same; what was known of it stays."""
-        known = self.projects.project("7")
+        """An agent connects all the same, but without its former project."""
         for said in (
             {"gitaly_info": 1, "gitaly_repository": {}},
             {"gitaly_info": {"address": 1}, "gitaly_repository": {}},
             {"gitaly_info": {"address": "tcp://x:1"}, "gitaly_repository": {}},
+            {"gitaly_info": {"address": "tcp://x:1"}, "gitaly_repository": 1},
+            {},
         ):
+            self.projects.update("7", SAID)
+            self.assertIsNotNone(self.projects.project("7"))
             self.projects.update("7", said)
-            self.assertIs(self.projects.project("7"), known)
-        self.projects.update("7", {})
-        self.assertIsNone(self.projects.project("7"))
+            self.assertIsNone(self.projects.project("7"))
+
+    def test_unreadable_parts(self) -> None:
+        """The path is unknown then, because it may give rights; the rest is used."""
+        moved = {**REPOSITORY, "gl_project_path": "elsewhere/clusters"}
+        for said, branch in (
+            ({"gitaly_repository": moved, "default_branch": "main\u200b"}, ""),
+            ({"gitaly_repository": moved, "default_branch": 1}, ""),
+            ({"gitaly_repository": {**moved, "gl_project_path": "a\n"}}, "main"),
+            ({"gitaly_repository": {**moved, "gl_project_path": 1}}, "main"),
+        ):
+            self.projects.update("7", SAID)
+            project = self.projects.project("7")
+            assert project is not None
+            self.assertEqual(project.full_path, "trusted/clusters")
+            self.projects.update("7", {**SAID, **said})
+            project = self.projects.project("7")
+            assert project is not None
+            self.assertEqual((project.full_path, project.default_branch), ("", branch))
+            self.assertEqual(project.repository.gl_project_path, "")
+            self.assertEqual(project.repository.relative_path, "x.git")
 
     def test_moved(self) -> None:
         """That GitLab has a project somewhere else is told, once."""
