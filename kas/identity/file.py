@@ -31,6 +31,7 @@ __all__ = [
     "BACKUP_NAME",
     "FILE_NAME",
     "MAX_PROJECT_ID",
+    "NEXT_ID_NAME",
     "SYSTEM",
     "Agent",
     "Identities",
@@ -44,6 +45,9 @@ __all__ = [
 FILE_NAME = "identity.json"
 #: Name of the file that contains the content before the last change.
 BACKUP_NAME = "identity.json.bak"
+#: Name of the file that contains the id of the next agent.  A backup of the identity
+#: file does not restore it, so no agent gets the id and the data of another agent.
+NEXT_ID_NAME = "next-agent-id"
 #: Number of the file's format; an older kas refuses a newer format, which has another
 #: number.
 VERSION = 1

@@ -31,6 +31,7 @@ from kas.identity.file import (
     BACKUP_NAME,
     FILE_NAME,
     MAX_PROJECT_ID,
+    NEXT_ID_NAME,
     Agent,
     Identities,
     IdentityReader,
@@ -77,6 +78,8 @@ _AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # Pattern for the name of a user: long enough for the name of an agent, and for an
 # e-mail address.
 _USER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._@]{0,126}[A-Za-z0-9])?")
+# Pattern for the content of `NEXT_ID_NAME`.
+_NEXT_ID = re.compile(rb"[1-9][0-9]{0,17}\n?")
 _IN_KUBECONFIG = re.compile(rb"user:[^:]{1,128}:([^:]+)")
 # Maximum number of tokens of an agent: the previous token may stay valid while it is
 # being replaced, but older tokens may not.
@@ -538,10 +541,31 @@ class IdentityStore:
             edit = _Edit(Identities())
             if before is not None:
                 edit = _Edit(reader.parse(before, str(self.state.file(FILE_NAME))))
+            known = self._known_next_id()
+            if known > edit.identities.next_agent_id:
+                edit.identities = attrs.evolve(edit.identities, next_agent_id=known)
             yield edit
             self._write(before, reader, edit)
         for change in changes:
             self.changed(change)
+
+    def _known_next_id(self) -> int:
+        """
+        Return the id of the next agent as of the last change, even if an older identity
+        file was restored since; 0 if it is unknown.
+        """
+        data = self.state.read(NEXT_ID_NAME)
+        if data is None:
+            return 0
+        if not _NEXT_ID.fullmatch(data):
+            raise ConfigurationError(
+                [
+                    f"{self.state.file(NEXT_ID_NAME)} does not contain the id of the "
+                    "next agent; write a number that is larger than the id of any "
+                    "agent that ever existed"
+                ]
+            )
+        return int(data)
 
     def _write(self, before: bytes | None, reader: IdentityReader, edit: _Edit) -> None:
         file = self.state.file(FILE_NAME)
@@ -561,6 +585,10 @@ class IdentityStore:
         contents = {FILE_NAME: data}
         if before is not None:
             contents = {BACKUP_NAME: before, **contents}
+        next_id = edit.identities.next_agent_id
+        if next_id > self._known_next_id():
+            # Replace this file first, so that no agent exists whose id is unknown here.
+            contents = {NEXT_ID_NAME: b"%d\n" % next_id, **contents}
         with ExitStack() as stack:
             replacements = []
             for name, content in contents.items():

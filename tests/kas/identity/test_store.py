@@ -8,7 +8,15 @@ from typing import Any
 
 from kas.identity import store as identity_store
 from kas.identity.environments import MAX_ENVIRONMENTS, MAX_LABELS
-from kas.identity.file import BACKUP_NAME, FILE_NAME, Agent, User, dump, parse
+from kas.identity.file import (
+    BACKUP_NAME,
+    FILE_NAME,
+    NEXT_ID_NAME,
+    Agent,
+    User,
+    dump,
+    parse,
+)
 from kas.identity.store import (
     MAX_TOKEN,
     IdentityError,
@@ -42,9 +50,50 @@ class StoreTests(IdentityCase):
         self.store.remove_agent("b")
         self.assertEqual(self.store.add_agent("b")[0].id, "3")
 
+    def test_ids_after_a_restored_backup(self) -> None:
+        """An agent never gets the id, and thus the data, of another agent."""
+        self.store.add_agent("first")
+        backup = self.state.file(FILE_NAME).read_bytes()
+        for restored in (backup, backup, None):
+            self.store.add_agent("bank")
+            if restored is None:
+                self.state.file(FILE_NAME).unlink()
+                self.state.file(BACKUP_NAME).unlink()
+            else:
+                self.state.write(FILE_NAME, restored)
+        self.assertEqual(self.store.add_agent("shop")[0].id, "5")
+        self.assertEqual(self.state.read(NEXT_ID_NAME), b"6\n")
+
+    def test_ids_after_a_change_without_an_agent(self) -> None:
+        """An identity file of a kas that had no such file."""
+        self.store.add_agents(["a", "b"])
+        self.state.file(NEXT_ID_NAME).unlink()
+        backup = self.state.file(FILE_NAME).read_bytes()
+        self.store.add_user("alice", ["a"], ALICE)
+        self.assertEqual(self.state.read(NEXT_ID_NAME), b"3\n")
+        self.state.write(FILE_NAME, backup.replace(b": 3,", b": 2,"))
+        self.assertEqual(self.store.add_agent("c")[0].id, "3")
+
+    def test_an_id_that_was_not_shown(self) -> None:
+        """Nothing is written before the token was handed over."""
+
+        def fail(*_: object) -> None:
+            raise ZeroDivisionError
+
+        self.assertRaises(ZeroDivisionError, self.store.add_agent, "a", 0, fail)
+        self.assertIsNone(self.state.read(NEXT_ID_NAME))
+
+    def test_malformed_next_id(self) -> None:
+        self.store.add_agent("a")
+        for data in (b"", b"0", b"x", b"-1", b"1" * 19):
+            self.state.write(NEXT_ID_NAME, data)
+            error = self.assertRaises(ConfigurationError, self.store.add_agent, "b")
+            self.assertIn("write a number that is larger", str(error))
+
     def test_what_could_not_be_read_is_not_written(self) -> None:
         """A number that is given already, as after an edit by hand; nothing changes."""
         self.store.add_agents(["a", "b"])
+        self.state.file(NEXT_ID_NAME).unlink()
         content = {**self.content(), "next_agent_id": 2}
         self.state.write(FILE_NAME, json.dumps(content).encode())
         error = self.assertRaises(ConfigurationError, self.store.add_agent, "c")
