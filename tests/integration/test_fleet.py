@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -152,6 +154,51 @@ def test_certificates_for_each_other(
             tls.settimeout(PATIENCE)
             assert tls.recv(1), "it was closed"
             raise AssertionError("nobody asked for a certificate")
+    finally:
+        fleet.stop()
+
+
+def test_revoked(tmp_path_factory: pytest.TempPathFactory, kubeconfig: Path) -> None:
+    """
+    Open sessions end with the secret, and with the CA of the certificates, that
+    verified them.
+    """
+    folder = tmp_path_factory.mktemp("revoked")
+    fleet = Fleet(folder, count=2)
+    for name in ("state", "other"):
+        kasctl("agent", "add", "other", state=folder / name)
+    authorities = folder / "clients.crt"
+    shutil.copy(folder / "state" / "ca.crt", authorities)
+    for kas in fleet.kas:
+        kas.mutual = authorities
+    try:
+        fleet.start()
+        fleet.know_each_other()
+        one, two = fleet.kas
+        fleet.agentk(one.add_agent("main"), kubeconfig, at=two)
+        one.add_user("me")
+        way = Way("me", one.proxy, one.authority, one.bearer("me"))
+
+        def reached() -> bool:
+            return way.ask("GET", "/version").status == 200
+
+        eventually(reached)
+        assert one.process is not None and two.process is not None
+        processes = (one.process, two.process)
+        secret = folder / "private-api-secret"
+        secret.write_text(base64.b64encode(os.urandom(32)).decode())
+        text = "ends: the secret of private_api was replaced"
+        # The other end of the session may notice it first.
+        eventually(lambda: any(text in process.said() for process in processes))
+        eventually(reached)
+        # Another CA is no reason to end a session; the removal of the first one is.
+        both = authorities.read_text() + (folder / "other" / "ca.crt").read_text()
+        authorities.write_text(both)
+        assert reached()
+        assert "a CA of the kas was removed" not in two.process.said()
+        shutil.copy(folder / "other" / "ca.crt", authorities)
+        two.process.wait_for("ends: a CA of the kas was removed")
+        eventually(lambda: not reached())
     finally:
         fleet.stop()
 
