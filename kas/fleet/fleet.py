@@ -23,7 +23,6 @@ import attrs
 from google.protobuf.descriptor import ServiceDescriptor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IStreamClientEndpoint
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from kas.agents.registry import Registry
@@ -60,6 +59,7 @@ from tunnel.program.listening import Listening
 from tunnel.program.runtime import Runtime
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.toolkit.repeated import Repeated
 from tunnel.toolkit.until import until
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import ALPN_TUNNEL, client_context
@@ -108,7 +108,7 @@ class Fleet:
     _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
     _tokens: PeerTokens | None = attrs.field(init=False, default=None)
     #: Repeated check of the open sessions; None without a private API.
-    _checks: LoopingCall | None = attrs.field(init=False, default=None)
+    _checks: Repeated | None = attrs.field(init=False, default=None)
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
@@ -145,8 +145,11 @@ class Fleet:
             runtime=self.runtime,
             credentials=credentials,
         )
-        self._checks = LoopingCall(credentials.check)
-        self._checks.clock = self.runtime.reactor
+        self._checks = Repeated(
+            self.runtime.reactor,
+            "checking the credentials of other kas",
+            credentials.check,
+        )
         store: Store | None = None
         redis = self.configuration.redis
         if redis is not None:
@@ -189,11 +192,7 @@ class Fleet:
             if self.siblings is None:
                 self._log.info("other kas reach this one at {url}", url=self._own.url)
         if self._checks is not None:
-            self._checks.start(CHECK_INTERVAL, now=False).addErrback(
-                lambda failure: self._log.failure(
-                    "checking the sessions with other kas failed", failure
-                )
-            )
+            self._checks.start(CHECK_INTERVAL)
         self.runtime.bus.subscribe("kas", AgentConnected, self._connected)
         self.runtime.bus.subscribe("kas", AgentDisconnected, self._disconnected)
         self.runtime.bus.subscribe("kas", AgentChanged, self._connected)
@@ -221,7 +220,7 @@ class Fleet:
 
     async def stop(self) -> None:
         """Remove this kas' records from the directory, and close the sessions."""
-        if self._checks is not None and self._checks.running:
+        if self._checks is not None:
             self._checks.stop()
         await self.directory.stop()
         if self.gateway is not None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NoReturn, Protocol, TypeVar
 
 import attrs
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -23,6 +23,7 @@ from tunnel.api import Access, AgentIdentity, HasPeer, IAuthenticator
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.addresses import peer_network
 from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.time_limit import within
 
 __all__ = ["Authenticators"]
 
@@ -264,7 +265,8 @@ class Authenticators:
 
                 answer = turn.begins.addCallbacks(begin, refuse)
         self.checks += 1
-        answer.addTimeout(CHECK_TIMEOUT, self._clock, onTimeoutCancel=_too_late)
+        # An authenticator of a module may survive its cancellation.
+        answer = within(answer, CHECK_TIMEOUT, self._clock).addErrback(_too_late)
         return answer.addBoth(self._checked, counted, digest)
 
     def _give_up(self, answer: Deferred[_T]) -> None:
@@ -353,6 +355,7 @@ def _counts_as_failed(result: object) -> bool:
     return isinstance(error, CancelledError)
 
 
-def _too_late(result: object, seconds: float) -> None:
-    text = f"the credential could not be checked within {seconds:g} s; try again"
+def _too_late(failure: Failure) -> NoReturn:
+    failure.trap(TimeoutError)
+    text = f"the credential could not be checked within {CHECK_TIMEOUT:g} s; try again"
     raise CallError(Status.UNAVAILABLE, text)

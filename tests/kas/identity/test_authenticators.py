@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import NoReturn
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
@@ -243,6 +244,27 @@ class AuthenticatorsTests(IdentityCase):
         self.assertEqual(error.status, Status.UNAVAILABLE)
         self.assertIn("within 8 s", error.message)
         self.assertEqual((self.remote.cancelled, self.all.checks), (1, 0))
+
+    def test_a_check_that_survives_its_cancellation(self) -> None:
+        """It takes no room from others."""
+
+        async def stubborn() -> NoReturn:
+            while True:
+                try:
+                    await Deferred()
+                except CancelledError:
+                    continue
+
+        self.patch(
+            self.remote,
+            "authorize_user",
+            lambda *_: Deferred.fromCoroutine(stubborn()),
+        )
+        answer = self.ask()
+        self.clock.advance(CHECK_TIMEOUT)
+        error = self.failureResultOf(answer, CallError).value
+        self.assertEqual(error.status, Status.UNAVAILABLE)
+        self.assertEqual(self.all.checks, 0)
 
     def test_too_many(self) -> None:
         """What would wait beside too many others does not; what is known needs not."""
