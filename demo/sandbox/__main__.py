@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger, globalLogBeginner, textFileLogObserver
 
 from demo.sandbox.api import Api, make_parser
@@ -24,6 +23,7 @@ from tunnel.errors import ConfigurationError
 from tunnel.http1 import HttpServerFactory
 from tunnel.program.listening import Listening
 from tunnel.testing.objects import FakeObjects, Refusal
+from tunnel.toolkit.repeated import Repeated
 
 #: Seconds between two lines of the pod `ticker`.
 TICK = 0.5
@@ -61,8 +61,7 @@ class Sandbox:
             self.api, reactor, parser=make_parser(), render_error=_render
         )
         self._ticks = 0
-        self.ticking = LoopingCall(self._tick)
-        self.ticking.clock = reactor
+        self.ticking = Repeated(reactor, "writing to the log of the ticker", self._tick)
 
     def _tick(self) -> None:
         self._ticks += 1

@@ -33,6 +33,7 @@ from kas.modules import ServerContext
 from kas.modules.agents import MAX_PROBLEM, MAX_PROBLEMS
 from kas.state.directory import StateDirectory
 from kas.state.pki import ServerFiles
+from tests.kas.identities import temporary
 from tests.kas.world import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.api import Access, IServerModule, IServerModuleApi, StreamOptions
@@ -96,7 +97,7 @@ class _Case(SynchronousTestCase):
             external=ExternalServices(self.reactor),
             audit=AuditLog(None, runtime, state),
             stores=Stores(lambda: FakeStore(self.reactor), self.reactor),
-            folders=Path(self.mktemp()),
+            folders=temporary(self),
             pages=Pages(),
             repositories=Repositories(state, runtime),
         )

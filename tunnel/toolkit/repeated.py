@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import LoopingCall  # noqa: TID251 - the only use
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from modules.gitops.agent.module import GitopsAgent
@@ -29,9 +30,9 @@ class OwnerPolicyTests(HalvesTestCase):
     """A policy for the module, with rules for one namespace."""
 
     def setUp(self) -> None:
-        folder = Path(self.mktemp())
-        folder.mkdir()
-        world = PolicyWorld(folder, POLICY)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        world = PolicyWorld(Path(folder.name), POLICY)
         world.start()
         world.guard.floor.namespace = "default"
         world.guard.floor.is_closed = False
