@@ -177,16 +177,18 @@ class _Chain:
 
 class Verifier:
     """
-    Reader of the lines of a log, in order.
+    Verifier that reads the lines of a log in order.
+
+    kas signs each checkpoint of a chain as a note.
 
     :param key: the public key of kas.
-    :param checkpoints: signed notes that were stored elsewhere: the log must contain
-        their lines.
-    :param known: signed notes of chains that may be in other logs.
-    :param partial: whether earlier files may be missing, because retention removed
-        them.
-    :param own: signed notes of the last chains of this log: the log must contain their
-        lines, unless earlier files may be missing.
+    :param checkpoints: notes that were stored elsewhere; the log must contain their
+        chains.
+    :param known: notes of chains of any log.  If such a chain is in this log, it must
+        match its note.
+    :param partial: whether retention may have removed earlier files.
+    :param own: the newest notes of this log; the log must contain their chains, unless
+        *partial* is set and retention removed them.
     :raises NoteError: if the key has not signed a checkpoint.
     """
 
@@ -533,10 +535,11 @@ class Verifier:
 
     def _was_removed(self, origin: str, size: int, time: str) -> bool:
         """
-        Tell whether all lines of a chain are in files that retention has removed.
+        Tell whether retention removed every line of a chain.
 
-        The first line that is left names the chains of the earlier files.  Earlier
-        versions of kas did not write this to each file; then the times decide.
+        The first line of each file lists the chains of the earlier files.  Files from
+        earlier versions of kas have no such list: then a chain counts as removed if its
+        last checkpoint is older than every remaining chain.
         """
         if self._removed is not None:
             return self._removed.get(origin) == size

@@ -147,7 +147,9 @@ class FileBackend:
             self._expire(database, name)
             there, size = _there(database, name, key)
             if version is not None and version != there:
-                raise CallError(Status.ABORTED, f"{key} has another version: {there}")
+                raise CallError(
+                    Status.ABORTED, f"{key} has changed: its version is {there}"
+                )
             count = "SELECT count(*) FROM entries WHERE name = ?"
             if not there:
                 (keys,) = database.execute(count, (name,)).fetchone()
@@ -186,7 +188,9 @@ class FileBackend:
             if not there:
                 return False
             if version is not None and version != there:
-                raise CallError(Status.ABORTED, f"{key} has another version: {there}")
+                raise CallError(
+                    Status.ABORTED, f"{key} has changed: its version is {there}"
+                )
             self._remove(database, name, key, size)
             return True
 

@@ -443,4 +443,4 @@ def _read(data: bytes) -> tuple[str, StoreEvent] | None:
 
 def _other(key: str, version: bytes) -> CallError:
     found = version.decode("utf-8", "replace")
-    return CallError(Status.ABORTED, f"{key} has another version: {found}")
+    return CallError(Status.ABORTED, f"{key} has changed: its version is {found}")

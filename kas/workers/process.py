@@ -53,15 +53,17 @@ _FIRST_SOCKET = REPORTS + 1
 @attrs.define(eq=False)
 class WorkerProcess:
     """
-    Worker with one number, and the current process of this worker.
+    One numbered worker.  The supervisor replaces its process when that process ends.
 
-    :param worker: the settings of the worker, with descriptors of this process.
+    :param worker: the settings of the worker; its sockets are the supervisor's
+        descriptors.
     :param command: the program and its arguments.
     :param log: called with lines of the worker's standard output; None to inherit the
         supervisor's output.
     :param ready: called each time a process is ready.
-    :param reported: called at each report, with whether the worker accepts no agents.
-    :param failed: called if a process ends before any process of this worker was ready.
+    :param reported: called with each report; the second argument is True while the
+        worker refuses agents.
+    :param failed: called if the first process ends before it is ready.
     """
 
     worker: Worker

@@ -90,7 +90,9 @@ class CableSubscription:
         if self._in_snapshot:
             self._snapshot_bytes += size
             if self._snapshot_bytes > MAX_SNAPSHOT_BYTES:
-                raise ValueError("the snapshot is too long")
+                raise ValueError(
+                    f"the snapshot has more than {MAX_SNAPSHOT_BYTES} bytes"
+                )
             self._write(text)
             return
         self.flush()

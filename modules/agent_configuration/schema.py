@@ -252,8 +252,13 @@ def file_schema(sections: Iterable[GitSection]) -> type[Any]:
     found: dict[str, Any] = {}
     problems = []
     for one in sections:
-        if one.name in found or one.name in attrs.fields_dict(_GitLabFile):
-            problems.append(f"two modules have the section {one.name}")
+        if one.name in found:
+            problems.append(f"two modules define the section {one.name}")
+            continue
+        if one.name in attrs.fields_dict(_GitLabFile):
+            problems.append(
+                f"a module defines the section {one.name}, which GitLab's file has"
+            )
             continue
         try:
             schema = namedAny(one.schema)

@@ -17,7 +17,7 @@ _E = TypeVar("_E")
 
 
 class EventBus:
-    """Publisher of events, which calls the subscribers of an event at once."""
+    """Publisher of events: `publish` calls the subscribers before it returns."""
 
     _log = Logger()
 

@@ -163,12 +163,18 @@ class ResumableStream:
         if self._paused:
             path.pauseProducing()
 
-    def detach(self) -> None:
-        """Release the path, if there is one, because the other end does not use it."""
+    def release(self) -> StreamTransport | None:
+        """Stop using the path, and return it; None if there is no path."""
         path, self._path = self._path, None
         if path is not None:
             path.receiver = path.resumable = path.full_changed = None
-            path.reset(ErrorCode.CANCELLED, "replaced by a newer path")
+        return path
+
+    def detach(self) -> None:
+        """Reset the path, if there is one, because the stream has a newer one."""
+        path = self.release()
+        if path is not None:
+            path.reset(ErrorCode.CANCELLED, "the stream continues on a newer path")
 
     def goes_on(self, received: int) -> bool:
         """
@@ -507,7 +513,8 @@ class Keeper:
             stream.receiver = accept(stream, open_)
         except BaseException:
             self.forget(stream)
-            stream.detach()
+            # The caller resets the path with the reason.
+            stream.release()
             raise
         return stream
 

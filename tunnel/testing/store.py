@@ -98,7 +98,9 @@ class FakeStore:
         before = space.entries.get(key)
         there = before.stored.version if before else 0
         if version is not None and version != there:
-            raise CallError(Status.ABORTED, f"{key} has another version: {there}")
+            raise CallError(
+                Status.ABORTED, f"{key} has changed: its version is {there}"
+            )
         size = space.bytes + len(value) - _size(key, before) + len(key.encode())
         if before is None and len(space.entries) >= self._limits.keys:
             raise CallError(
@@ -126,7 +128,9 @@ class FakeStore:
             return False
         if version is not None and version != before.stored.version:
             there = before.stored.version
-            raise CallError(Status.ABORTED, f"{key} has another version: {there}")
+            raise CallError(
+                Status.ABORTED, f"{key} has changed: its version is {there}"
+            )
         self._remove(name, space, key)
         return True
 

@@ -297,7 +297,7 @@ class ClusterCache:
         )
 
     def _release(self, kind: KindState, reason: CallError) -> None:
-        """Drop the whole objects of a kind."""
+        """Drop the objects of a kind that readers need; the rows of views stay."""
         store, kind.store = kind.store, None
         if store is not None:
             store.end(reason)

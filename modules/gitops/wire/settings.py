@@ -281,9 +281,9 @@ class ManifestProject:
     """
     One entry of ``gitops.manifest_projects``.
 
-    Source of names and defaults: GitLab's agent 16, pkg/agentcfg; *name*,
-    *prune_limits*, *service_account*, *decryption*, *depends_on*, *conflicts*,
-    *keep_states* and *drift* are additions.
+    The names and defaults are those of GitLab's agent 16 (pkg/agentcfg), except *name*,
+    *source*, *prune_limits*, *service_account*, *decryption*, *depends_on*,
+    *conflicts*, *keep_states* and *drift*.
     """
 
     id: str = field(default="", doc="full path; empty: the project of this file")

@@ -270,7 +270,7 @@ async def test_workers_share_it(folder: Path) -> None:
             for key, store in (("a", one), ("b", two))
         )
     assert [len(page) async for page in one.keys()] == [3]
-    with pytest.raises(CallError, match="another version"):
+    with pytest.raises(CallError, match="has changed: its version is"):
         await two.set("k", b"2", version=first + 1)
     assert told[0] == (0, "mod/one", "k")
     assert len(told) == 41

@@ -441,6 +441,8 @@ def test_sections_that_cannot_be() -> None:
     with pytest.raises(ConfigurationError) as caught:
         file_schema(sections)
     first, second, third = caught.value.problems
-    assert first == "two modules have the section acme"
-    assert second == "two modules have the section observability"
+    assert first == "two modules define the section acme"
+    assert second == (
+        "a module defines the section observability, which GitLab's file has"
+    )
     assert third.startswith("section other: importing no_such_package.Section: ")

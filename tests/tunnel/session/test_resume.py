@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import pytest
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
@@ -12,10 +13,18 @@ from tests.tunnel.asserts import assert_session_ends
 from tests.tunnel.producers import Producer
 from tests.tunnel.session.paths import GRACE, ID, LIMITS, LOST, Path, ResumableTestCase
 from tunnel.api import ConnectedAgent
-from tunnel.errors import ErrorCode, ProtocolError, SessionClosed, StreamReset
+from tunnel.errors import (
+    CallError,
+    ErrorCode,
+    ProtocolError,
+    SessionClosed,
+    Status,
+    StreamReset,
+)
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resume import Keeper, ResumableStream, ResumeLimits
 from tunnel.testing import RecordingReceiver
+from tunnel.testing.ends import connected
 
 
 class WriteTests(ResumableTestCase):
@@ -510,3 +519,37 @@ def test_a_producer_fails_at_the_end() -> None:
     with capturedLogs() as events:
         stream.end(LOST)
     assert (receiver.closed, len(events)) == ([LOST], 1)
+
+
+@pytest.mark.parametrize("resume_id", [b"", ID], ids=["plain", "resumable"])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ProtocolError(ErrorCode.UNKNOWN_METHOD, "no"), ErrorCode.UNKNOWN_METHOD),
+        (CallError(Status.RESOURCE_EXHAUSTED, "too many"), ErrorCode.REFUSED),
+    ],
+    ids=["unknown", "refused"],
+)
+def test_the_opener_learns_the_reason(
+    resume_id: bytes, error: Exception, code: ErrorCode
+) -> None:
+    """Also of a resumable stream; otherwise kas would not try another replica."""
+    clock = Clock()
+    dialler, listener, pipe = connected(clock)
+    keeper = Keeper(clock, lambda: GRACE, LIMITS)
+
+    def accept(stream: Any, open_: pb.Open) -> Any:
+        raise error
+
+    def opened(stream: Any, open_: pb.Open) -> Any:
+        if open_.resume_id:
+            return keeper.accept(stream, open_, accept)
+        return accept(stream, open_)
+
+    listener.stream_opened = opened  # type: ignore[method-assign]
+    receiver = RecordingReceiver()
+    dialler.tunnel.open_stream(pb.Open(method="/a/B", resume_id=resume_id), receiver)
+    pipe.flush()
+    (closed,) = receiver.closed
+    assert isinstance(closed, StreamReset)
+    assert closed.code is code

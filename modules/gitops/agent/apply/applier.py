@@ -295,10 +295,10 @@ class Applier:
 
 def _claimed(action: Action, known: InventoryEntry) -> str:
     """
-    Return the inventory from which an object is claimed until it is taken.
+    Return the inventory to record as `InventoryEntry.claimed` while this project takes
+    over an object; empty if the project does not take it over.
 
-    The object may be removed from Git again before that, and another inventory may have
-    to delete it.
+    The record is needed if Git drops the object before the end of the takeover.
     """
     if not action.takes or action.seen is None:
         return ""

@@ -116,8 +116,9 @@ class ProjectHandover:
                 return _why_unread(other)
         if refused := self._refused():
             return (
-                "the agent's configuration in Git is not in effect, and another "
-                f"project in it may have this object (fix it): {refused[0]}"
+                "it stays, because the agent's configuration in Git is not in effect, "
+                "and another project in that configuration may contain the object; "
+                f"correct the configuration: {refused[0]}"
             )
         return ""
 

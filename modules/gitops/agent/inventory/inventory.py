@@ -217,10 +217,11 @@ class InventoryStore:
 
     :param inventory_id: ``<agent id>-<project id>``, as in cli-utils.
     :param namespace: the Namespace of the inventory's ConfigMaps.
-    :param formers: Namespaces that may contain the ConfigMaps instead, from other
-        settings, an earlier version or GitLab's agent, the most recent first; the next
-        `write` moves the ConfigMaps.  Empty names are ignored.
-    :param writer: this agentk; None if no other agentk exists.
+    :param formers: other Namespaces where the ConfigMaps may still be, the most recent
+        first: from earlier settings, an earlier version, or GitLab's agent.  The next
+        `write` moves the ConfigMaps to *namespace*.  Empty names are ignored.
+    :param writer: identifies this agentk, to detect inventories that another agentk
+        wrote; None to detect none.
     :param orders: the orders for the project; None if operators cannot give any.
     """
 

@@ -310,10 +310,11 @@ async def _listed(
                     one,
                 )
             left -= len(page)
-            if left <= 0:
+            if left < 0:
                 raise CallError(
                     Status.FAILED_PRECONDITION,
-                    f"there are more than {LOOKED_AT} objects of kind {resource.kind}",
+                    f"there are too many objects of kind {resource.kind}: agentk "
+                    f"examines at most {LOOKED_AT}",
                 )
     except CallError as error:
         if error.status is not Status.NOT_FOUND:

@@ -563,8 +563,8 @@ async def _unseen(
         if error.status is not Status.PERMISSION_DENIED:
             raise
         why = (
-            "its kind is gone or cannot be seen now, and agentk may not find out "
-            "which: "
+            "its kind was deleted or is unavailable now, and agentk lacks the "
+            "permission to find out which: "
         )
         return dict.fromkeys(absent, why + error.message)
     found = {
