@@ -153,6 +153,7 @@ class GitopsAgent:
             lambda: self._writer.mark,
             self._inventory,
             lambda one: self._writer.wrote(one, api.kubernetes.own_namespace.name),
+            lambda: self._scope,
         )
         self._writes = Writes(api.clock.seconds)
         api.events.subscribe(KubernetesWrite, self._writes.add)
@@ -279,7 +280,12 @@ class GitopsAgent:
         for settings in wanted:
             if settings not in self._receivers:
                 receiver = Receiver(
-                    settings, self._api, service, self._random, time.time
+                    settings,
+                    self._api,
+                    service,
+                    self._random,
+                    time.time,
+                    lambda: self._scope,
                 )
                 running = Deferred.fromCoroutine(receiver.run())
                 running.addErrback(self._receiver_failed)

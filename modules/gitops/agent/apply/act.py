@@ -76,6 +76,11 @@ class Act:
         """The result of each object, once `run` has returned."""
         return self._ledger.results
 
+    @property
+    def selection(self) -> str:
+        """Value of `Inventory.selection` after `run`."""
+        return self._ledger.selection
+
     async def run(self) -> None:
         """
         Execute the plan.
@@ -142,7 +147,10 @@ class Act:
         await pruner.release_all(failed)
         if not failed:
             await pruner.prune_all()
-        if plan.whole and not ledger.has(Outcome.BLOCKED):
+        blocked = {
+            key for key, one in ledger.results.items() if one.outcome is Outcome.BLOCKED
+        }
+        if plan.whole and not blocked - plan.unproven:
             ledger.namespace = self._settings.default_namespace
         if plan.whole and not plan.waits:
             ledger.selection = self._settings.selection

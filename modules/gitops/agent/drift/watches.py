@@ -86,19 +86,18 @@ class KindWatches:
         self._catch_ups = DeferredSemaphore(CATCH_UPS)
 
     def limit(self, scope: AgentScope) -> None:
-        """
-        Watch only in a scope.
-
-        If the scope has changed, the followers are not notified until they follow
-        their kinds again.
-        """
+        """Watch only in a scope from now on, for the present followers, too."""
         if scope == self._scope:
             return
         self._scope = scope
-        for watch in tuple(self._watches.values()):
+        followed: dict[KindFollower, dict[Kind, str]] = {}
+        for (kind, _), watch in tuple(self._watches.items()):
             for follower in tuple(watch.followers):
+                followed.setdefault(follower, {})[kind] = watch.api_version
                 watch.leave(follower)
         self._watches.clear()
+        for follower, kinds in followed.items():
+            self.follow(follower, kinds)
 
     def follow(self, follower: KindFollower, kinds: Mapping[Kind, str]) -> None:
         """
@@ -291,6 +290,9 @@ class _Watch:
         resource = await self._client.resource(self.api_version, self._kind[1])
         if not {"list", "watch"} <= resource.verbs:
             raise CallError(Status.FAILED_PRECONDITION, "its API has no watch")
+        if self._namespace and not resource.namespaced:
+            why = "its objects have no namespace, so they are outside of the scope"
+            raise CallError(Status.FAILED_PRECONDITION, why)
         return resource
 
     async def _watch(self, resource: KubernetesResource, backoff: Backoff) -> None:

@@ -284,6 +284,9 @@ class Claims:
     :param wrote: returns whether this agentk wrote the inventory with an id, according
         to its Secrets: other users may write its mark into any ConfigMap, and could
         otherwise hide the claims of another agent.
+    :param selected: returns the selection of the last pass according to the Secret with
+        the orders: other users may write the annotation, too, and could otherwise end
+        the wait for other agents.
     """
 
     _client: IKubernetesClient
@@ -297,6 +300,7 @@ class Claims:
     _selection: str = ""
     _siblings: Collection[str] = ()
     _wrote: Callable[[str], Awaitable[bool]] = _wrote_none
+    _selected: Callable[[], Awaitable[str]] | None = None
 
     async def of(
         self, objects: Mapping[ObjectKey, KubernetesObject]
@@ -319,6 +323,8 @@ class Claims:
             if error.status is not Status.PERMISSION_DENIED:
                 raise
             facts.is_all, facts.may_list = False, False
+        if self._selected is not None and not facts.is_reselected:
+            facts.is_reselected = await self._selected() != self._selection
         found: dict[ObjectKey, Claim] = {}
         early: set[ObjectKey] = set()
         named: dict[str, list[ObjectKey]] = {}

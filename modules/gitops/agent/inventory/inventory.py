@@ -297,10 +297,19 @@ class InventoryStore:
             or annotations.get(DEFAULT, first["metadata"]["namespace"]),
             of_other,
             annotations.get(SOURCE, ""),
-            annotations.get(SELECTION, ""),
+            self._selection(annotations, orders),
             is_altered=is_altered,
             begun=orders.begun,
         )
+
+    def _selection(self, annotations: Mapping[str, str], orders: Orders) -> str:
+        """
+        Return the selection of the last pass; empty if the annotation may be another
+        client's, which could shorten the wait for other agents.
+        """
+        found = annotations.get(SELECTION, "")
+        is_known = self._orders is None or found == orders.last.selection
+        return found if is_known else ""
 
     async def _read_former(self, orders: Orders) -> _Parts | None:
         """

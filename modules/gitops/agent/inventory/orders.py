@@ -144,6 +144,7 @@ class LastPass:
     :ivar writer: the agentk (`InventoryWriter.mark`).
     :ivar namespace: the Namespace of the inventory.
     :ivar default_namespace: the ``default_namespace`` of the objects.
+    :ivar selection: the value of `Inventory.selection`.
     :ivar number: the number of passes that created objects, in decimal digits.  Entries
         of objects that a later pass may have created are signed with it, so that other
         clients cannot use a copy of such an entry after the pass.
@@ -153,6 +154,7 @@ class LastPass:
     namespace: str = ""
     default_namespace: str = ""
     number: str = ""
+    selection: str = ""
 
 
 @attrs.frozen

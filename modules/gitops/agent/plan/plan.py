@@ -166,6 +166,8 @@ class Plan:
     :ivar whole: whether *wanted* contains all objects in Git.
     :ivar waits: whether an object of *leaving* stays for others, which may still need
         it.
+    :ivar unproven: objects of *leaving* whose entries other clients may have written:
+        they decide neither about other objects nor about other sources.
     """
 
     commit: str
@@ -177,6 +179,7 @@ class Plan:
     held: tuple[ObjectKey, ...] = ()
     whole: bool = True
     waits: bool = False
+    unproven: frozenset[ObjectKey] = frozenset()
 
 
 @attrs.frozen(kw_only=True)
@@ -271,7 +274,7 @@ async def make_plan(
     :param order: the order of the objects of *resolved*, without problems.
     :raises CallError: if the API server is unavailable.
     """
-    listed = await _listed(client, resolved, inventory)
+    listed = await _listed(client, resolved, inventory, settings.scope)
     wanted = await in_parallel(
         _wanting(client, resolved, one, settings, listed, inventory, others.given)
         for one in resolved.manifests
@@ -310,7 +313,8 @@ async def make_plan(
     }
     claimed = await others.claims(going)
     leaving = [_unless_claimed(one, claimed, inventory) for one in leaving]
-    waits = any(one.verb is Verb.BLOCK for one in leaving)
+    unproven = frozenset(one.key for one in leaving if not _is_proven(one, inventory))
+    waits = any(one.verb is Verb.BLOCK and one.key not in unproven for one in leaving)
     # Objects that agentk would never delete must not lower the share of the deletes.
     never = {one.key for one in leaving if one.verb is Verb.DETACH} | {
         one.key
@@ -353,6 +357,7 @@ async def make_plan(
         # If the source does not prune, no approval is needed.
         tuple(kept) if settings.prune else (),
         waits=waits,
+        unproven=unproven,
     )
 
 
@@ -402,10 +407,13 @@ async def plan_some(
 
 
 async def _listed(
-    client: IKubernetesClient, resolved: Resolved, inventory: Inventory
+    client: IKubernetesClient,
+    resolved: Resolved,
+    inventory: Inventory,
+    scope: AgentScope,
 ) -> dict[ObjectKey, Seen | None]:
     """
-    Return the live state of many objects, with few requests.
+    Return the live state of many objects of the scope, with few requests.
 
     Namespaces that may be new are requested first, because a missing Namespace contains
     no objects.
@@ -420,17 +428,18 @@ async def _listed(
             if (resource := resolved.resources.get((one.api_version, one.key.kind)))
         ]
 
+    manifests = [one for one in resolved.manifests if scope.contains(one.key.namespace)]
     places = [
         one
-        for one in resolved.manifests
+        for one in manifests
         if (one.key.group, one.key.kind) == ("", "Namespace")
         and one.key not in inventory.entries
     ]
     seen = await list_where_many(client, known(places))
     absent = {key.name for key, found in seen.items() if found is None}
-    inside = [one for one in resolved.manifests if one.key.namespace in absent]
+    inside = [one for one in manifests if one.key.namespace in absent]
     seen.update(dict.fromkeys(key for _, key in known(inside)))
-    others = [one for one in resolved.manifests if one.key not in seen]
+    others = [one for one in manifests if one.key not in seen]
     return seen | await list_where_many(client, known(others))
 
 
@@ -593,14 +602,18 @@ def _leaving(
         resource = kinds.get(kind)
         entry = inventory.entries[key]
         if outside := settings.scope.why_outside(key.namespace):
-            return Action(Verb.BLOCK, key, outside)
+            # Another agent decides about the object, and this one does not read it.
+            return Action(Verb.FORGET, key, outside)
         try:
             live = await live_object(client, resource, key)
         except CallError as error:
-            # An entry of another client may name any object, and must not stop the
-            # whole source.
-            if error.status in AWAY and entry.is_signed:
-                raise
+            # An entry of another client may name any object, and must stop neither
+            # this source nor those that depend on it.
+            if error.status in AWAY:
+                if entry.is_signed:
+                    raise
+            elif not entry.is_signed:
+                return Action(Verb.FORGET, key, error.message)
             return Action(Verb.BLOCK, key, error.message)
         if live is None:
             return Action(Verb.FORGET, key, "it is gone")

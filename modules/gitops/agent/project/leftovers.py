@@ -43,7 +43,12 @@ from modules.gitops.agent.objects.owner_annotations import (
 )
 from modules.gitops.agent.project.project import Project
 from modules.gitops.agent.source.snapshot import Location, followed_in
-from tunnel.api import IKubernetesClient, KubernetesObject, KubernetesResource
+from tunnel.api import (
+    AgentScope,
+    IKubernetesClient,
+    KubernetesObject,
+    KubernetesResource,
+)
 from tunnel.errors import CallError
 from tunnel.toolkit.texts import clean
 
@@ -104,6 +109,7 @@ class Leftovers:
     :param mark: returns this agentk's mark, as in `InventoryWriter`.
     :param store: returns the inventory with an id.
     :param wrote: see `Claims`.
+    :param scope: returns the part of the cluster that the agent works in.
     """
 
     _log = Logger()
@@ -115,6 +121,7 @@ class Leftovers:
     _mark: Callable[[], str]
     _store: Callable[[str], InventoryStore]
     _wrote: Callable[[str], Awaitable[bool]]
+    _scope: Callable[[], AgentScope]
     #: Lines by the location that their project followed.
     _lines: dict[Location, list[str]] = attrs.field(factory=dict, init=False)
     #: Time when the next search is due, and time until which searches follow each other
@@ -282,6 +289,10 @@ class Leftovers:
         every = await self._client.resources()
         kinds = {(one.group, one.kind): one for one in every}
         for key, entry in entries.items():
+            if not self._scope().contains(key.namespace):
+                # The object may still exist.
+                search.is_empty, search.after = False, key
+                continue
             is_wanted = any(one.has_in_git(key) for one in self._projects.values())
             resource = kinds.get((key.group, key.kind))
             try:

@@ -10,6 +10,7 @@ from typing import Literal
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 
 from modules.gitops.agent.apply.ledger import Superseded
 from modules.gitops.agent.apply.outcome import Outcome, Result
@@ -101,7 +102,10 @@ class Passes:
     :ivar is_busy: whether a commit is in progress.
     :ivar awaits_dependency: whether another project has to be current first.
     :ivar pruning: the progress of deletes; None if none are in progress.
+    :ivar has_failed: whether the last pass ended before it had a report.
     """
+
+    _log = Logger()
 
     _context: ProjectContext
     _settings: ManifestProject
@@ -119,12 +123,15 @@ class Passes:
     is_busy: bool = attrs.field(default=False, init=False)
     awaits_dependency: bool = attrs.field(default=False, init=False)
     pruning: Pruning | None = attrs.field(default=None, init=False)
+    has_failed: bool = attrs.field(default=False, init=False)
     reconciler: Reconciler = attrs.field(init=False)
     _steps: Interruptible = attrs.field(factory=Interruptible, init=False)
     _store: InventoryStore | None = attrs.field(default=None, init=False)
-    #: Objects whose fields an operator takes back; empty for all objects; None if no
-    #: operator has given such an order.
-    _repairing: frozenset[ObjectKey] | None = attrs.field(default=None, init=False)
+    #: Commit for which an operator gave an order to take fields back, and the objects,
+    #: empty for all; None without such an order.
+    _repairing: tuple[str, frozenset[ObjectKey]] | None = attrs.field(
+        default=None, init=False
+    )
     #: Commit that was last processed.  A newer commit may be waiting.
     _worked: str = attrs.field(default="", init=False)
     #: Number of the last passes in a row that ended because of another client.
@@ -162,7 +169,7 @@ class Passes:
 
         :param keys: empty for all objects.
         """
-        self._repairing = frozenset(keys)
+        self._repairing = self._worked, frozenset(keys)
         self.interrupt()
 
     def guarded(self, report: Report) -> list[Result]:
@@ -323,6 +330,7 @@ class Passes:
                 self._journal.explain(snapshot.commit, [OVERTAKEN])
             return False
         except CallError as error:
+            self._end_repair(error.message)
             self._explain_failure(snapshot.commit, error)
             return False
         finally:
@@ -330,6 +338,7 @@ class Passes:
             self.pruning = None
             self._drifts.worked()
         self._overtaken = 0
+        self.has_failed = False
         self.report = report
         self.worked_at = self._context.now()
         self._ended()
@@ -365,10 +374,25 @@ class Passes:
             return False
         self._transfers.begin()
         if self._desired.orders.suspended:
+            self._end_repair("the project is suspended")
             why = "suspended: nothing is changed"
             self._journal.explain(snapshot.commit, [why], is_wrong=False)
             return False
         return True
+
+    def _end_repair(self, why: str) -> None:
+        """
+        End the order to repair, because the cluster may be another one when it could be
+        carried out.
+        """
+        if self._repairing is not None:
+            self._repairing = None
+            self._log.warn(
+                "{project} was not repaired: {why}; repeat the order if you still want "
+                "it",
+                project=self._journal.project,
+                why=why,
+            )
 
     async def _reported(
         self, snapshot: Snapshot, source: Source, store: InventoryStore
@@ -376,11 +400,14 @@ class Passes:
         reconciler, one_pass = self.reconciler, self.pass_for(snapshot, store)
         if not self.is_dry_run:
             if self._repairing is not None and not source.problems:
-                keys = self._repairing
-                await reconciler.repair(
-                    one_pass, snapshot.commit, source.manifests, keys
-                )
-                self._repairing = None
+                commit, keys = self._repairing
+                if commit in ("", snapshot.commit):
+                    await reconciler.repair(
+                        one_pass, snapshot.commit, source.manifests, keys
+                    )
+                    self._repairing = None
+                else:
+                    self._end_repair(f"the project is at {snapshot.commit[:12]} now")
             return await reconciler.run(one_pass, snapshot.commit, source)
         plan = await reconciler.plan(one_pass, snapshot.commit, source)
         if isinstance(plan, Report):
@@ -401,7 +428,10 @@ class Passes:
         if not self._context.api.leadership.leads:
             raise Superseded
         summary = counted(one.outcome.value for one in report.results.values())
-        complete = not any(one.outcome in _IN_PART for one in report.results.values())
+        complete = not any(
+            one.outcome in _IN_PART and one.key not in report.unproven
+            for one in report.results.values()
+        )
         replaces = bool(history) and history[-1].commit == report.commit
         gone = [
             one.key for one in report.results.values() if one.outcome in _GONE_FOR_GOOD
@@ -410,7 +440,8 @@ class Passes:
         # As in the inventory: the objects of the former default_namespace are still in
         # the cluster.
         has_blocked = any(
-            one.outcome is Outcome.BLOCKED for one in report.results.values()
+            one.outcome is Outcome.BLOCKED and one.key not in report.unproven
+            for one in report.results.values()
         )
         namespace = "" if self._store is None else self._store.namespace
         has_created = any(one.outcome in _CREATED for one in report.results.values())
@@ -428,6 +459,7 @@ class Passes:
                 if has_blocked
                 else self._settings.default_namespace,
                 number,
+                report.selection,
             )
             return attrs.evolve(held, approval=approval, last=last)
 
@@ -484,6 +516,7 @@ class Passes:
             self._journal.summarize(report)
 
     def _explain_failure(self, commit: str, error: CallError) -> None:
+        self.has_failed = True
         self._journal.explain(commit, [self._explained(error)])
         if self.report is not None:
             # Set the time last, because it notifies callers that wait for the end of

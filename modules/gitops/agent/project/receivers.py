@@ -27,7 +27,12 @@ from modules.gitops.agent.source.pause import ASK_FIRST, ASK_MOST, pause
 from modules.gitops.agent.source.snapshot import receive, ref_message
 from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.settings import ReceiverObject, ReceiverSettings
-from tunnel.api import IAgentModuleApi, IServiceClient, KubernetesObject
+from tunnel.api import (
+    AgentScope,
+    IAgentModuleApi,
+    IServiceClient,
+    KubernetesObject,
+)
 from tunnel.errors import CallError, Status
 from tunnel.kubernetes import ObjectHealth, health_of
 from tunnel.toolkit.backoff import Backoff
@@ -61,6 +66,7 @@ class Receiver:
     _service: IServiceClient
     _random: Callable[[], float]
     _now: Callable[[], float]
+    _scope: Callable[[], AgentScope]
     commit: str = attrs.field(default="", init=False)
     problem: str = attrs.field(default="", init=False)
     problems: dict[ReceiverObject, str] = attrs.field(factory=dict, init=False)
@@ -115,6 +121,7 @@ class Receiver:
     async def _tell(self, one: ReceiverObject, commit: str) -> None:
         client = self._api.kubernetes.as_agentk()
         try:
+            self._check_scope(one)
             resource = await client.resource(one.api_version, one.kind)
             await client.patch(
                 resource,
@@ -161,11 +168,16 @@ class Receiver:
     async def _health(self, one: ReceiverObject) -> ObjectHealth:
         client = self._api.kubernetes.as_agentk()
         try:
+            self._check_scope(one)
             resource = await client.resource(one.api_version, one.kind)
             live = await client.get(resource, one.name, one.namespace)
         except ValueError as error:
             raise CallError(Status.INVALID_ARGUMENT, str(error)) from None
         return health_of(live, self._now())
+
+    def _check_scope(self, one: ReceiverObject) -> None:
+        if outside := self._scope().why_outside(one.namespace):
+            raise ValueError(outside)
 
     def _complain(self, problem: str) -> None:
         if problem and problem != self.problem:

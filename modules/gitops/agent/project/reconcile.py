@@ -61,6 +61,8 @@ class Report:
     :ivar released: objects whose deletes need no approval any more, because the objects
         are in Git or no longer belong to the source.
     :ivar is_lost: see `Inventory`.
+    :ivar unproven: see `Plan.unproven`.
+    :ivar selection: see `Inventory.selection`.
     """
 
     commit: str
@@ -70,6 +72,8 @@ class Report:
     holds: tuple[ObjectKey, ...] = ()
     released: tuple[ObjectKey, ...] = ()
     is_lost: bool = False
+    unproven: frozenset[ObjectKey] = frozenset()
+    selection: str = ""
 
     @property
     def release(self) -> str:
@@ -92,6 +96,16 @@ class Report:
         """Results of the objects that a prune guard keeps."""
         found = self.results.values()
         return [one for one in found if one.outcome is Outcome.BLOCKED]
+
+    @property
+    def is_complete(self) -> bool:
+        """
+        Whether all objects are as in Git, except unproven ones.
+
+        Other clients can add any number of them, and must not delay other sources.
+        """
+        left = {one.key for one in self.blocked}
+        return not (self.problems or self.failed or left - self.unproven)
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -207,8 +221,10 @@ class Reconciler:
             results=act.results,
             held=plan.held,
             holds=holds,
-            released=_released(plan, act.results, of.settings.inventory_id),
+            released=_released(plan, act.results, of.settings),
             is_lost=plan.inventory.is_lost,
+            unproven=plan.unproven,
+            selection=act.selection,
         )
 
     def _without_left(self, plan: Plan) -> Plan:
@@ -285,13 +301,14 @@ class Reconciler:
 
 
 def _released(
-    plan: Plan, results: Mapping[ObjectKey, Result], inventory_id: str
+    plan: Plan, results: Mapping[ObjectKey, Result], settings: SourceSettings
 ) -> tuple[ObjectKey, ...]:
     """
     Return the objects whose deletes need no approval any more.
 
     An object whose entry was only forgotten, for instance because the entry has another
-    uid, is left out: other clients may have written the entry.
+    uid, is left out: other clients may have written the entry.  So is an object outside
+    of the scope, which may grow again.
     """
     done = (Outcome.PRUNED, Outcome.DETACHED)
     return (
@@ -302,7 +319,11 @@ def _released(
             if results[key].outcome in done
             or (
                 results[key].outcome is Outcome.FORGOTTEN
-                and (action.live is None or owner_of(action.live) != inventory_id)
+                and settings.scope.contains(key.namespace)
+                and (
+                    action.live is None
+                    or owner_of(action.live) != settings.inventory_id
+                )
             )
         ),
     )

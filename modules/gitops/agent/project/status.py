@@ -171,7 +171,20 @@ class ProjectStatus:
         """
         done = not self.next_commit or bool(self._desired.orders.pinned)
         hands_over = self.state is State.FAILED and self._transfers.hands_over
-        return done and (self.state is State.CURRENT or hands_over)
+        return done and (self.state is State.CURRENT or hands_over or self._is_complete)
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether the project is not current only because of unproven objects."""
+        report, desired = self._passes.report, self._desired
+        is_refused = desired.refused.problems or self._commits.refused
+        return (
+            self.state in (State.HELD, State.FAILED)
+            and report is not None
+            and report.is_complete
+            and not self._passes.has_failed
+            and bool(desired.orders.pinned or not is_refused)
+        )
 
     @property
     def hands_over(self) -> bool:

@@ -78,6 +78,11 @@ class ProjectStores:
 
         :param siblings: the inventories of the other projects of this agentk.
         """
+        orders = self.orders(snapshot)
+
+        async def selected() -> str:
+            return (await orders.known()).last.selection
+
         return Claims(
             self._api.kubernetes.for_records(),
             self.id_of(snapshot),
@@ -90,6 +95,7 @@ class ProjectStores:
             self._settings.selection,
             siblings,
             partial(self._writer.wrote, namespace=self._own_namespace),
+            selected,
         )
 
     @property

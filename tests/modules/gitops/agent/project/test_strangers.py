@@ -1,0 +1,303 @@
+"""Other clients that write the inventory, and scopes that change: what others feel."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from modules.gitops.agent.inventory.inventory import (
+    COMMIT,
+    LABEL,
+    PARTS,
+    SELECTION,
+    SOURCE,
+    WRITER,
+)
+from modules.gitops.agent.objects.owner_annotations import CLAIMED_BY, OWNER
+from modules.gitops.agent.project.status import State
+from modules.gitops.wire.settings import GitopsSection
+from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
+from tests.modules.gitops.halves import HalvesTestCase, text
+from tunnel.config import read
+
+DEPENDS = ({"id": "apps"}, {"id": "other", "depends_on": ["apps"]})
+
+
+class StrangersTestCase(HalvesTestCase):
+    """Projects whose inventories and scopes a test changes."""
+
+    def inventory(self, project: str = "apps") -> Any:
+        """The first part of a project's inventory."""
+        objects = self.cluster.objects
+        (found,) = (
+            one.object
+            for one in objects._stored.values()
+            if one.object["kind"] == "ConfigMap"
+            and one.object["metadata"]["name"].startswith("inventory-")
+            and f"-{project}-" in one.object["metadata"]["name"]
+        )
+        return json.loads(json.dumps(found))
+
+    def add_entry(self, name: str, value: str = "") -> None:
+        """As a client that may write ConfigMaps."""
+        inventory = self.inventory()
+        inventory["data"][name] = value
+        self.cluster.objects.put(inventory)
+
+    def apply(self, *projects: Any, scope: tuple[str, ...] = ()) -> None:
+        """Configure projects and a scope."""
+        texts = {"gitops": json.dumps({"manifest_projects": projects})}
+        if scope:
+            texts["scope"] = json.dumps({"namespaces": scope})
+        self.pair.sections.apply(texts)
+        self.passes(10)
+
+    def project(self, name: str = "apps") -> Any:
+        return self.agent.projects[name]
+
+    def outside(self, since: int) -> list[str]:
+        """Requests for the namespace ``other``."""
+        paths = [one.path for one in self.cluster.requests[since:]]
+        return [one for one in paths if "/namespaces/other/" in one]
+
+    def stranger(self, name: str, namespace: str = "other") -> Any:
+        """An object in a namespace."""
+        return object_(name, metadata={"namespace": namespace})
+
+    def find(self, name: str) -> Any:
+        return self.cluster.objects.find("v1", "ConfigMap", name, "other")
+
+
+class EntryTests(StrangersTestCase):
+    """Entries that agentk did not write decide nothing about others."""
+
+    def dependents(self, entry: str, scope: tuple[str, ...] = ()) -> None:
+        """A project that depends on another goes on, whatever its inventory has."""
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.other.commit({"b.yaml": text(object_("b", data={"v": "1"}))})
+        self.apply(*DEPENDS, scope=scope)
+        self.passes(30)
+        self.add_entry(entry)
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3))})
+        self.pushed()
+        self.passes(60)
+        self.other.commit({"b.yaml": text(object_("b", data={"v": "2"}))})
+        self.pushed("other")
+        self.passes(60)
+        self.assertEqual(self.live("b")["data"], {"v": "2"})
+
+    def test_an_object_that_cannot_be(self) -> None:
+        self.dependents("_nothing__ConfigMap")
+        self.assertNotIn("_nothing__ConfigMap", self.inventory()["data"])
+        self.assertIs(self.project().status.state, State.CURRENT)
+
+    def test_an_object_outside_of_the_scope(self) -> None:
+        self.dependents("nowhere_nothing__ConfigMap", ("default",))
+        self.assertIs(self.project().status.state, State.CURRENT)
+
+    def test_an_object_that_agentk_may_not_read(self) -> None:
+        path = "/api/v1/namespaces/kube-system/configmaps/nothing"
+        self.cluster.answer("GET", path, {"message": "forbidden"}, 403)
+        self.dependents("kube-system_nothing__ConfigMap")
+
+    def test_an_object_that_would_need_an_approval(self) -> None:
+        """Only its own project shows it."""
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.apply({"id": "apps"})
+        owner = self.live("m001")["metadata"]["annotations"][OWNER]
+        metadata = {"namespace": "default", "annotations": {OWNER: owner}}
+        self.cluster.objects.put(object_("planted", metadata=metadata))
+        self.dependents("default_planted__ConfigMap")
+        self.assertIs(self.project().status.state, State.HELD)
+        self.assertTrue(self.project().status.is_current)
+        self.assertIsNotNone(self.live("planted"))
+
+    def test_the_default_namespace_changes(self) -> None:
+        """An entry that cannot be looked at does not hold later deletes."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(8)))})
+        self.apply({"id": "apps"})
+        self.add_entry("default_nothing_x.io_Thing")
+        self.apply({"id": "apps", "default_namespace": "web"})
+        self.ask_approval()
+        self.assertIsNone(self.live("m007"))
+        self.apps.commit({"a.yaml": text(*config_maps(*range(7)))})
+        self.pushed()
+        self.passes(10)
+        find = self.cluster.objects.find
+        self.assertIsNotNone(find("v1", "ConfigMap", "m006", "web"))
+        self.assertIsNone(find("v1", "ConfigMap", "m007", "web"))
+
+    def ask_approval(self) -> None:
+        """Approve what is held."""
+        operations, status = self.project().operations, self.project().status
+        self.pair.run(operations.approve(status.release))
+        self.passes(10)
+
+    def test_a_selection(self) -> None:
+        """Other clients cannot shorten the wait for agents that may need an object."""
+        commit = self.apps.commit(
+            {"a/a.yaml": text(*config_maps(*range(5))), "b/b.yaml": text(object_("b"))}
+        )
+        self.apply({"id": "apps"})
+        inventory = self.inventory()
+        annotations = inventory["metadata"]["annotations"]
+        other = {
+            PARTS: "1",
+            SOURCE: annotations[SOURCE],
+            COMMIT: commit,
+            WRITER: "two@b/agentk",
+        }
+        metadata = {
+            "name": "inventory-two",
+            "namespace": "b",
+            "labels": {LABEL: "two"},
+            "annotations": other,
+        }
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        self.cluster.objects.put({**config_map, "data": {}})
+        new = {"id": "apps", "paths": [{"glob": "a/**/*.yaml"}]}
+        section = json.dumps({"manifest_projects": [new]})
+        settings = read(section, "gitops", GitopsSection).manifest_projects[0]
+        annotations[SELECTION] = settings.selection
+        self.cluster.objects.put(inventory)
+        self.apply(new)
+        self.assertIsNotNone(self.live("b"))
+
+
+class ScopeTests(StrangersTestCase):
+    """Objects outside of the scope are not this agent's to decide about."""
+
+    def test_objects_that_leave_the_scope(self) -> None:
+        """They are forgotten, and neither hold nor count in other deletes."""
+        outside = [self.stranger(f"m{number:03}") for number in range(10)]
+        inside = config_maps(20, 21, 22, 23)
+        self.apps.commit({"a.yaml": text(*outside, *inside)})
+        self.apply({"id": "apps"})
+        self.apply({"id": "apps"}, scope=("default",))
+        since = len(self.cluster.requests)
+        self.apps.commit({"a.yaml": text(*inside)})
+        self.pushed()
+        self.passes(30)
+        self.apps.commit({"a.yaml": text(*inside[:3])})
+        self.pushed()
+        self.passes(30)
+        self.assertIsNone(self.live("m023"))
+        self.assertIs(self.project().status.state, State.CURRENT)
+        self.assertIsNotNone(self.find("m005"))
+        self.assertEqual(self.outside(since), [])
+
+    def test_lists(self) -> None:
+        """No list of many objects goes beyond the scope."""
+        outside = [self.stranger(f"m{number:03}") for number in range(6)]
+        self.apps.commit({"a.yaml": text(*outside, object_("in"))})
+        self.apply({"id": "apps"})
+        self.apply({"id": "apps"}, scope=("default",))
+        since = len(self.cluster.requests)
+        self.pair.run(self.project().operations.sync())
+        self.passes(30)
+        self.assertEqual(self.outside(since), [])
+        self.assertEqual(len(self.project().passes.report.failed), 6)
+
+    def test_leftovers(self) -> None:
+        """Objects of former projects outside of the scope stay as they are."""
+        self.apps.commit({"a.yaml": text(self.stranger("x"), object_("in"))})
+        self.other.commit({"b.yaml": text(object_("b"))})
+        self.apply({"id": "apps"})
+        found = self.find("x")
+        found["metadata"]["annotations"][CLAIMED_BY] = "two"
+        self.cluster.objects.put(found)
+        before = self.find("x")["metadata"]["annotations"]
+        since = len(self.cluster.requests)
+        self.apply({"id": "other"}, scope=("default",))
+        self.passes(900)
+        self.assertEqual(self.outside(since), [])
+        self.assertEqual(self.find("x")["metadata"]["annotations"], before)
+
+    def test_drift_while_suspended(self) -> None:
+        """The watches of the new scope have the same followers."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        drift = {"id": "apps", "drift": {"mode": "report"}}
+        self.apply(drift, scope=("default", "b"))
+        self.pair.run(self.project().operations.suspend())
+        self.passes(5)
+        self.apply(drift, scope=("default",))
+        self.passes(5)
+        live = self.live("m001")
+        self.cluster.objects.put({**live, "data": {"n": "theirs"}})
+        self.passes(30)
+        self.assertEqual(len(self.project().drifts.present), 1)
+
+    def test_receivers(self) -> None:
+        """An object outside of the scope is not notified."""
+        thing = self.stranger("x")
+        self.cluster.objects.put(thing)
+        self.apps.commit({"a.yaml": text(object_("in"))})
+        receiver = {
+            "project": "apps",
+            "objects": [
+                {
+                    "api_version": "v1",
+                    "kind": "ConfigMap",
+                    "namespace": "other",
+                    "name": "x",
+                    "annotation": "reconcile.fluxcd.io/requestedAt",
+                }
+            ],
+        }
+        section = {"manifest_projects": [{"id": "apps"}], "receivers": [receiver]}
+        texts = {
+            "gitops": json.dumps(section),
+            "scope": json.dumps({"namespaces": ["default"]}),
+        }
+        since = len(self.cluster.requests)
+        self.pair.sections.apply(texts)
+        self.passes(30)
+        self.assertEqual(self.outside(since), [])
+        self.assertTrue(self.said("is outside of the agent's scope"))
+
+
+class RepairTests(StrangersTestCase):
+    """An order to repair is for the cluster as the operator saw it."""
+
+    def test_an_order_that_could_not_be_carried_out(self) -> None:
+        """It ends, and the log says so."""
+        self.apps.commit({"a.yaml": text(object_("a", data={"x": "1"}))})
+        self.apply({"id": "apps", "drift": {"mode": "report"}})
+        blocks = [True]
+        take = self.cluster.take
+        name = self.inventory()["metadata"]["name"]
+
+        def refuse(request: Any) -> Any:
+            if name in request.path and blocks[0]:
+                return 500, b'{"kind": "Status", "message": "etcd"}'
+            return take(request)
+
+        self.patch(self.cluster, "take", refuse)
+        operations = self.project().operations
+        self.pair.run(operations.repair(()))
+        self.passes(20)
+        self.assertTrue(self.said("was not repaired"))
+        blocks[0] = False
+        self.passes(60)
+        live = self.live("a")
+        self.cluster.objects.put({**live, "data": {"x": "hotfix"}})
+        self.pair.run(operations.suspend())
+        self.passes(10)
+        self.pair.run(operations.resume())
+        self.passes(20)
+        self.assertEqual(self.live("a")["data"], {"x": "hotfix"})
+
+    def test_suspended_in_the_meantime(self) -> None:
+        """An order of before does not count after `resume`."""
+        self.apps.commit({"a.yaml": text(object_("a", data={"x": "1"}))})
+        self.apply({"id": "apps", "drift": {"mode": "report"}})
+        project = self.project()
+        self.pair.run(project.operations.suspend())
+        self.passes(5)
+        project.passes.repair(())
+        self.passes(5)
+        live = self.live("a")
+        self.cluster.objects.put({**live, "data": {"x": "hotfix"}})
+        self.pair.run(project.operations.resume())
+        self.passes(20)
+        self.assertEqual(self.live("a")["data"], {"x": "hotfix"})
