@@ -245,6 +245,8 @@ class InventoryStore:
         #: Parts in *namespace* as they were last read or written, with their versions;
         #: None for a part that is missing.
         self._parts: list[dict[str, Any] | None] = []
+        #: The `LastPass.number` of this execution; empty until it writes.
+        self._number = ""
         #: Whether all parts have to be written, because other clients altered some.
         self._rewrites = False
         #: The Namespace of *formers* that had the inventory at the last read; empty if
@@ -538,9 +540,9 @@ class InventoryStore:
             facts[WRITER] = self._writer.mark
         if self._orders is not None and inventory.entries:
             seal = await self._orders.seal()
-            number = (await self._orders.known()).last.number
+            self._number = self._number or await self._orders.begin_writing()
             entries = {
-                key: _sealed(key, entry, seal, number)
+                key: _sealed(key, entry, seal, self._number)
                 for key, entry in inventory.entries.items()
             }
             inventory = attrs.evolve(inventory, entries=entries)
@@ -557,6 +559,15 @@ class InventoryStore:
             await self._replace(inventory, count, datas, facts)
         self._rewrites = False
         await self._remove_former(moved)
+
+    async def end(self) -> None:
+        """
+        Record that this execution has ended, so that no earlier signature is valid.
+
+        :raises CallError: as `OrderStore.change`.
+        """
+        if self._orders is not None and self._number:
+            await self._orders.end_writing(self._number)
 
     async def release(self) -> None:
         """
@@ -921,17 +932,21 @@ def _opened(key: ObjectKey, entry: InventoryEntry, orders: Orders) -> InventoryE
     from Git.
     """
     applied, _, signature = entry.applied.rpartition(":")
-    seal, number = orders.seal, orders.last.number
+    seal, last = orders.seal, orders.last
+    numbers = last.numbers
+    if not entry.uid:
+        # The entry is for an object that an interrupted execution may have created.
+        numbers = frozenset((last.number,)) - {last.done}
     if seal and signature.isascii():
-        expected = _signature(key, entry.uid, applied, seal, number)
-        if hmac.compare_digest(signature, expected):
-            return attrs.evolve(entry, applied=applied)
+        for number in numbers:
+            expected = _signature(key, entry.uid, applied, seal, number)
+            if hmac.compare_digest(signature, expected):
+                return attrs.evolve(entry, applied=applied)
     return attrs.evolve(entry, applied="", is_signed=False)
 
 
 def _signature(key: ObjectKey, uid: str, applied: str, seal: str, number: str) -> str:
-    # Without a uid, the entry is for an object of the current pass; see `LastPass`.
-    text = json.dumps([*key, uid, applied] if uid else [*key, uid, applied, number])
+    text = json.dumps([*key, uid, applied, number])
     return hmac.new(seal.encode(), text.encode(), "sha256").hexdigest()[:MAC]
 
 

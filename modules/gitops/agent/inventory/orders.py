@@ -145,9 +145,10 @@ class LastPass:
     :ivar namespace: the Namespace of the inventory.
     :ivar default_namespace: the ``default_namespace`` of the objects.
     :ivar selection: the value of `Inventory.selection`.
-    :ivar number: the number of passes that created objects, in decimal digits.  Entries
-        of objects that a later pass may have created are signed with it, so that other
-        clients cannot use a copy of such an entry after the pass.
+    :ivar number: the number of executions that changed the inventory, in decimal
+        digits.  Each of them signs all entries with its number, so that other clients
+        cannot use a copy of an entry later.
+    :ivar done: the number of the last such execution that ended.
     """
 
     writer: str = ""
@@ -155,6 +156,15 @@ class LastPass:
     default_namespace: str = ""
     number: str = ""
     selection: str = ""
+    done: str = ""
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """
+        The numbers of valid signatures: if an execution was interrupted, a part of the
+        entries may still have the signature of the execution before.
+        """
+        return frozenset((self.number, self.done))
 
 
 @attrs.frozen
@@ -290,6 +300,40 @@ class OrderStore:
             )
             known = self._known = attrs.evolve(known, seal=changed.seal)
         return known.seal
+
+    async def begin_writing(self) -> str:
+        """
+        Return the number of an execution that is about to change the inventory.
+
+        After an interrupted execution, this is the number of that execution: entries
+        may have its signatures, or those of the execution before.
+
+        :raises CallError: as `change`.
+        """
+
+        def numbered(orders: Orders) -> Orders:
+            last = orders.last
+            if last.number != last.done:
+                return orders
+            number = str(int(last.number or "0") + 1)
+            return attrs.evolve(orders, last=attrs.evolve(last, number=number))
+
+        return (await self.change(numbered)).last.number
+
+    async def end_writing(self, number: str) -> None:
+        """
+        Record that the execution with a number has ended, so that only its signatures
+        are valid.
+
+        :raises CallError: as `change`.
+        """
+
+        def ended(orders: Orders) -> Orders:
+            if orders.last.number != number:
+                return orders
+            return attrs.evolve(orders, last=attrs.evolve(orders.last, done=number))
+
+        await self.change(ended)
 
     async def confirmed(self) -> Orders:
         """

@@ -81,9 +81,6 @@ _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
 #: Name of the approving operator if kas did not name one.
 UNKNOWN = "unknown"
 
-#: Outcomes of objects that agentk created.
-_CREATED = (Outcome.CREATED, Outcome.RECREATED)
-
 #: Outcomes of objects that do not need an approval any more.
 _GONE_FOR_GOOD = (Outcome.PRUNED, Outcome.DETACHED, Outcome.FORGOTTEN)
 
@@ -295,6 +292,7 @@ class Passes:
                 self._drifts.could_not_repair(keys, why)
                 return False
             results = await self.reconciler.repair(one_pass, self._worked, manifests)
+            await one_pass.store.end()
         except Superseded:
             self._drifts.could_not_repair(keys, "another agentk leads")
         except CallError as error:
@@ -444,12 +442,8 @@ class Passes:
             for one in report.results.values()
         )
         namespace = "" if self._store is None else self._store.namespace
-        has_created = any(one.outcome in _CREATED for one in report.results.values())
 
         def used(orders: Orders) -> Orders:
-            number = orders.last.number
-            if has_created:
-                number = str(int(number or "0") + 1)
             approval = orders.approval.without(report.commit, gone)
             held = orders.holding(report.holds, report.released)
             last = LastPass(
@@ -458,8 +452,9 @@ class Passes:
                 orders.last.default_namespace
                 if has_blocked
                 else self._settings.default_namespace,
-                number,
+                orders.last.number,
                 report.selection,
+                orders.last.number,
             )
             return attrs.evolve(held, approval=approval, last=last)
 

@@ -124,7 +124,8 @@ class OrdersTests(HalvesTestCase):
         project.passes.interrupt()
         self.passes(1)
         self.assertEqual(self.live("m001")["data"], {"n": "1"})
-        self.assertEqual(reads(), 2)
+        # ... and to number the execution, which changes the inventory.
+        self.assertEqual(reads(), 3)
 
     def test_a_commit_that_cannot_be_used(self) -> None:
         """It is told for as long as it is the last one."""
@@ -676,8 +677,7 @@ class OrdersTests(HalvesTestCase):
         self.configure({"id": "apps"})
         self.passes(60)
         self.assertIsNotNone(self.live("m007"))
-        why = "6 of 10 objects would be deleted, more than 50 %, with 3"
-        self.assertTrue(self.said(why))
+        self.assertTrue(self.said("the inventory does not prove"))
         # A commit of its own deletes few objects again.
         self.ask("Approve", release=self.status().release)
         self.passes(5)
@@ -784,7 +784,7 @@ class OrdersTests(HalvesTestCase):
     def test_the_leadership_ends_before_the_history_is_written(self) -> None:
         """The history is the next leader's."""
         self.begin()
-        before = self.orders
+        before = self.orders["history"]
         run = Reconciler.run
 
         async def late(reconciler: Reconciler, *given: Any) -> Any:
@@ -795,7 +795,7 @@ class OrdersTests(HalvesTestCase):
         self.patch(Reconciler, "run", late)
         self.commit(*config_maps(1, 2, 3, 4))
         self.assertIsNotNone(self.live("m004"))
-        self.assertEqual(self.orders, before)
+        self.assertEqual(self.orders["history"], before)
 
     def test_the_history_of_what_a_person_let_go(self) -> None:
         """It says what became of the commit, and not what was held at first."""

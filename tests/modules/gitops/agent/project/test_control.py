@@ -191,27 +191,27 @@ class ControlTests(HalvesTestCase):
         (found,) = self.status()
         self.assertEqual(found.state, pb.ProjectStatus.STATE_CURRENT)
 
-    def test_the_number_of_passes_that_created_objects(self) -> None:
-        """Signatures of entries without a uid depend on it."""
+    def test_the_number_of_executions(self) -> None:
+        """Each that changes the inventory has its own, which its signatures contain."""
         self.apps.commit({"a.yaml": text(*config_maps(1))})
         self.configure({"id": "apps"})
         operations = self.agent.projects["apps"].operations
 
-        def number() -> str:
+        def number() -> tuple[str, str]:
             store = operations._stores.orders(operations._first_snapshot())
             orders: Orders = self.pair.run(store.read())
-            return orders.last.number
+            return orders.last.number, orders.last.done
 
         for files, expected in (
-            (config_maps(1), "1"),
-            (config_maps(1, 2), "2"),
             (config_maps(1), "2"),
-            (config_maps(1, 3), "3"),
+            (config_maps(1, 2), "3"),
+            (config_maps(1), "4"),
+            (config_maps(1, 3), "5"),
         ):
             self.apps.commit({"a.yaml": text(*files)})
             self.pushed()
             self.passes(60)
-            self.assertEqual(number(), expected)
+            self.assertEqual(number(), (expected, expected))
 
     def test_undo_ends_an_approval(self) -> None:
         """Deletes need another approval, also if the undone commit is never applied."""
