@@ -37,7 +37,7 @@ class Act:
     :param prunes: called with a `Pruning` when deletes begin, which is updated as the
         deletes proceed.
     :param pruned: called with each object that was deleted because it was removed from
-        Git.
+        Git, and its uid.
     :param settled: the results of earlier plans.  An object is not applied again while
         its fields are as in such a result.
     :ivar results: the result of each object, once `run` has returned.
@@ -56,7 +56,7 @@ class Act:
     _kept: KeptStates | None = None
     _stays: Callable[[ObjectKey], str] = lambda key: ""
     _prunes: Callable[[Pruning], None] = lambda pruning: None
-    _pruned: Callable[[ObjectKey], None] = lambda key: None
+    _pruned: Callable[[ObjectKey, str], None] = lambda key, uid: None
     _ledger: Ledger = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -67,7 +67,7 @@ class Pruner:
     _marks: OwnershipMarks
     _stays: Callable[[ObjectKey], str]
     _prunes: Callable[[Pruning], None]
-    _pruned: Callable[[ObjectKey], None]
+    _pruned: Callable[[ObjectKey, str], None]
     _ledger: Ledger = attrs.field(init=False)
     _progress: Pruning = attrs.field(init=False)
     #: For each removed object, the other removed objects that need it.
@@ -81,7 +81,7 @@ class Pruner:
                 self._needed_by.setdefault(key, []).append(other)
         pruned = self._to_prune()
         approval = plan.inventory.approval
-        approved = any(approval.covers(plan.commit, one.key) for one in pruned)
+        approved = any(approval.covers(plan.commit, one.key, one.uid) for one in pruned)
         self._progress = Pruning(len(pruned), approved)
 
     def _to_prune(self) -> list[Action]:
@@ -192,7 +192,7 @@ class Pruner:
                 await deferLater(self._execution.clock, LOOK_FIRST)
                 return False
             raise
-        self._pruned(key)
+        self._pruned(key, action.uid)
         self._ledger.note(key, Outcome.PRUNED)
         return True
 

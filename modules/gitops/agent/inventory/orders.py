@@ -10,7 +10,7 @@ order decides what agentk applies with its own permissions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import sha256
 from secrets import token_hex
 from typing import Any
@@ -74,7 +74,10 @@ class Approval:
     """
     Deletes of one commit that an operator approved.
 
-    :ivar objects: digests of the keys of the objects that may be deleted.
+    The uid of an object belongs to its approval: a user may recreate an object that was
+    deleted, and nobody has approved the delete of the new object.
+
+    :ivar objects: digests of the keys and uids of the objects that may be deleted.
     :ivar by: the users who approved the deletes; empty if unknown.
     """
 
@@ -83,28 +86,37 @@ class Approval:
     by: tuple[str, ...] = ()
 
     def adding(
-        self, commit: str, keys: Collection[ObjectKey], by: str = ""
+        self, commit: str, uids: Mapping[ObjectKey, str], by: str = ""
     ) -> Approval:
-        """Return an approval that also covers the deletes of *keys* with *commit*."""
+        """
+        Return an approval that also covers deletes with *commit*.
+
+        :param uids: the uid of each object that may be deleted.
+        """
         before = self if commit == self.commit else Approval()
         others = [one for one in before.by if one != by[:MAX_USER]]
         users = [*others, *filter(None, [by[:MAX_USER]])]
         return Approval(
             commit,
-            before.objects | frozenset(map(_digest, keys)),
+            before.objects.union(_digests_with(uids)),
             tuple(users[-MAX_USERS:]),
         )
 
-    def without(self, commit: str, keys: Collection[ObjectKey]) -> Approval:
-        """Return the rest of the approval after *keys* were deleted with *commit*."""
+    def without(self, commit: str, uids: Mapping[ObjectKey, str]) -> Approval:
+        """
+        Return the rest of the approval after objects were deleted with *commit*.
+
+        :param uids: as for `adding`.
+        """
         if commit != self.commit:
             return self
-        left = self.objects - frozenset(map(_digest, keys))
+        left = self.objects.difference(_digests_with(uids))
         return Approval(commit, left, self.by) if left else Approval()
 
-    def covers(self, commit: str, key: ObjectKey) -> bool:
-        """Return whether *commit* may delete the object."""
-        return bool(commit) and commit == self.commit and _digest(key) in self.objects
+    def covers(self, commit: str, key: ObjectKey, uid: str) -> bool:
+        """Return whether *commit* may delete the object with this uid."""
+        is_of_commit = bool(commit) and commit == self.commit
+        return is_of_commit and _digest((*key, uid)) in self.objects
 
 
 @attrs.frozen
@@ -383,10 +395,15 @@ class OrderStore:
             ) from None
 
 
-def _digest(key: ObjectKey) -> str:
+def _digest(names: Iterable[str]) -> str:
+    """Return the digest of the key of an object, or of its key and its uid."""
     # A digest is the first 64 bits of a SHA-256: a Secret has room for about 50,000
     # digests, in approvals and held objects together.
-    return sha256("\0".join(key).encode()).hexdigest()[:16]
+    return sha256("\0".join(names).encode()).hexdigest()[:16]
+
+
+def _digests_with(uids: Mapping[ObjectKey, str]) -> Iterator[str]:
+    return (_digest((*key, uid)) for key, uid in uids.items())
 
 
 def _written(orders: Orders) -> bytes:
@@ -423,6 +440,8 @@ def _orders(found: Mapping[str, Any]) -> Orders:
     return Orders(
         Approval(
             str(approved["commit"]),
+            # Earlier versions wrote digests without uids, which cover no object: the
+            # status asks for another approval.
             frozenset(map(str, approved["objects"])),
             # Version 0.9.0 wrote a single name in place of a list.
             tuple(map(str, [by] if isinstance(by, str) and by else by or ())),

@@ -328,7 +328,7 @@ async def make_plan(
         for one in leaving
         if one.verb is Verb.PRUNE
         and one.key in stopped
-        and not inventory.approval.covers(commit, one.key)
+        and not inventory.approval.covers(commit, one.key, one.uid)
     ]
     why = ""
     if not settings.prune:

@@ -56,7 +56,7 @@ class ProjectOperations:
             )
 
         def approved(orders: Orders) -> Orders:
-            approval = orders.approval.adding(report.commit, report.held, by)
+            approval = orders.approval.adding(report.commit, report.held_uids, by)
             return attrs.evolve(orders, approval=approval)
 
         await self._order(approved)

@@ -431,9 +431,11 @@ class Passes:
             for one in report.results.values()
         )
         replaces = bool(history) and history[-1].commit == report.commit
-        gone = [
-            one.key for one in report.results.values() if one.outcome in _GONE_FOR_GOOD
-        ]
+        gone = {
+            key: uid
+            for key, uid in report.uids.items()
+            if report.results[key].outcome in _GONE_FOR_GOOD
+        }
 
         # As in the inventory: the objects of the former default_namespace are still in
         # the cluster.
@@ -485,11 +487,11 @@ class Passes:
     def _note_pruning(self, pruning: Pruning) -> None:
         self.pruning = pruning
 
-    def _note_pruned(self, commit: str, key: ObjectKey) -> None:
+    def _note_pruned(self, commit: str, key: ObjectKey, uid: str) -> None:
         """Report the delete of an object to kas, for its audit log."""
         approval = self._desired.orders.approval
         names = ", ".join(approval.by) or UNKNOWN
-        by = names if approval.covers(commit, key) else ""
+        by = names if approval.covers(commit, key, uid) else ""
         self._context.pruned(self._journal.project, commit, key, by)
 
     # Methods that write to the log.

@@ -60,6 +60,8 @@ class Report:
         add any number of them.
     :ivar released: objects whose deletes need no approval any more, because the objects
         are in Git or no longer belong to the source.
+    :ivar uids: the uids of the objects that were removed from Git and existed when the
+        plan was made.
     :ivar is_lost: see `Inventory`.
     :ivar unproven: see `Plan.unproven`.
     :ivar selection: see `Inventory.selection`.
@@ -71,19 +73,27 @@ class Report:
     held: tuple[ObjectKey, ...] = ()
     holds: tuple[ObjectKey, ...] = ()
     released: tuple[ObjectKey, ...] = ()
+    uids: Mapping[ObjectKey, str] = attrs.field(factory=dict)
     is_lost: bool = False
     unproven: frozenset[ObjectKey] = frozenset()
     selection: str = ""
+
+    @property
+    def held_uids(self) -> dict[ObjectKey, str]:
+        """The uid of each object of *held*."""
+        return {key: self.uids.get(key, "") for key in self.held}
 
     @property
     def release(self) -> str:
         """
         Name for the deletes of *held* with this commit; empty if none is held.
 
-        It is long enough that two commits never have the same name.
+        It is long enough that two commits never have the same name.  An object that was
+        recreated has another uid, and changes the name.
         """
-        names = "\0".join([self.commit, *(str(key) for key in sorted(self.held))])
-        return sha256(names.encode()).hexdigest()[:40] if self.held else ""
+        held = sorted(self.held_uids.items())
+        names = "\0".join([self.commit, *(f"{key} {uid}" for key, uid in held)])
+        return sha256(names.encode()).hexdigest()[:40] if held else ""
 
     @property
     def failed(self) -> list[Result]:
@@ -139,7 +149,7 @@ class Reconciler:
         stay.
     :param prunes: see `Act`.
     :param pruned: called with the commit and each object that was deleted because it
-        was removed from Git.
+        was removed from Git, and its uid.
     :ivar settled: see `Act`.
     """
 
@@ -151,7 +161,7 @@ class Reconciler:
     applied: Callable[[Manifest, AppliedVersion], None] = lambda manifest, live: None
     leaves: Callable[[Manifest], bool] = lambda manifest: False
     prunes: Callable[[Pruning], None] = lambda pruning: None
-    pruned: Callable[[str, ObjectKey], None] = lambda commit, key: None
+    pruned: Callable[[str, ObjectKey, str], None] = lambda commit, key, uid: None
     settled: dict[ObjectKey, Settled] = attrs.field(factory=dict, init=False)
 
     async def plan(self, of: Pass, commit: str, source: Source) -> Plan | Report:
@@ -203,12 +213,13 @@ class Reconciler:
             if action.held
             and action.verb is Verb.BLOCK
             and inventory.entries[key].is_signed
-            and not inventory.approval.covers(commit, key)
+            and not inventory.approval.covers(commit, key, action.uid)
         )
         begins = tuple(
             key
             for key, action in plan.leaving.items()
-            if action.verb is Verb.PRUNE and not inventory.approval.covers(commit, key)
+            if action.verb is Verb.PRUNE
+            and not inventory.approval.covers(commit, key, action.uid)
         )
         try:
             # Before any change, because this execution may be interrupted at each.
@@ -222,6 +233,7 @@ class Reconciler:
             held=plan.held,
             holds=holds,
             released=_released(plan, act.results, of.settings),
+            uids={key: one.uid for key, one in plan.leaving.items() if one.uid},
             is_lost=plan.inventory.is_lost,
             unproven=plan.unproven,
             selection=act.selection,

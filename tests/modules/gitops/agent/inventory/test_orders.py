@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from hashlib import sha256
 from typing import Any
 
 import attrs
@@ -566,7 +567,8 @@ class OrdersTests(HalvesTestCase):
         self.ask("Resume")
         self.passes(5)
         self.assertIsNotNone(self.live("m002"))
-        self.assertEqual(self.status().release, release)
+        # The objects are other ones.
+        self.assertNotIn(self.status().release, ("", release))
 
     def test_an_approval_counts_once_for_a_commit(self) -> None:
         """Also where the files of the project change, and the commit does not."""
@@ -588,7 +590,109 @@ class OrdersTests(HalvesTestCase):
         self.assertIsNotNone(self.live("m002"))
         self.configure(few)
         self.assertIsNotNone(self.live("m002"))
+        self.assertNotIn(self.status().release, ("", release))
+
+    def hold(self) -> str:
+        """Hold the deletes of m001 to m009, and return their RELEASE."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        self.commit(*config_maps(0))
+        return str(self.status().release)
+
+    def restore(self, dump: Any) -> None:
+        """As a user who creates an object again from a dump, with its annotations."""
+        metadata = {
+            name: dump["metadata"][name]
+            for name in ("name", "namespace", "annotations")
+        }
+        self.cluster.objects.put({**dump, "metadata": metadata, "data": {"n": "new"}})
+
+    def test_an_object_that_is_replaced_before_its_approval(self) -> None:
+        """The approval covers the former object only, as the status showed it."""
+        release = self.hold()
+        dump = self.live("m005")
+        self.cluster.objects.remove("v1", "ConfigMap", "m005", "default")
+        self.restore(dump)
+        self.ask("Approve", release=release)
+        self.passes(5)
+        self.assertIsNone(self.live("m004"))
+        self.assertEqual(self.live("m005")["data"], {"n": "new"})
+        found = self.status()
+        self.assertEqual(found.state, pb.ProjectStatus.STATE_HELD)
+        self.assertNotIn(found.release, ("", release))
+        self.ask("Approve", release=found.release)
+        self.passes(5)
+        self.assertIsNone(self.live("m005"))
+
+    def interrupted(self) -> str:
+        """
+        Interrupt approved deletes, while a user restores a deleted object.
+
+        :return: the name for the deletes.
+        """
+        release = self.hold()
+        dump = self.live("m005")
+        stays = self.live("m001")
+        stays["metadata"]["finalizers"] = ["example.org/slow"]
+        self.cluster.objects.put(stays)
+        self.ask("Approve", release=release)
+        self.passes(3)
+        self.assertIsNone(self.live("m005"))
+        self.restore(dump)
+        return release
+
+    def check_restored(self, former: str) -> None:
+        self.cluster.objects.remove("v1", "ConfigMap", "m001", "default")
+        self.passes(60)
+        self.assertEqual(self.live("m005")["data"], {"n": "new"})
+        self.assertNotIn(self.status().release, ("", former))
+        self.assertEqual(len(self.orders["held"]), 1)
+
+    def test_an_object_restored_before_a_sync(self) -> None:
+        """The approval of the deleted object does not cover the restored one."""
+        former = self.interrupted()
+        self.ask("Sync")
+        self.passes(5)
+        # The approval still covers the object that was not gone.
+        self.assertEqual(self.status().problems[0], "approved, 0 of 1 gone")
+        self.check_restored(former)
+
+    def test_an_object_restored_before_another_leader(self) -> None:
+        former = self.interrupted()
+        self.leave()
+        self.lead()
+        self.passes(60)
+        self.check_restored(former)
+
+    def test_an_object_restored_before_another_writer(self) -> None:
+        """Any client may interrupt a pass: it only has to write the ConfigMap."""
+        former = self.interrupted()
+        inventory = self.inventory
+        inventory["metadata"]["labels"]["x"] = "1"
+        self.cluster.objects.put(inventory)
+        self.check_restored(former)
+
+    def test_an_approval_of_an_earlier_version(self) -> None:
+        """It names no uids, so it covers nothing, and the status asks again."""
+        release = self.hold()
+        secret, orders = self.secret, self.orders
+        keys = [ObjectKey("", "ConfigMap", "default", f"m00{n}") for n in range(1, 10)]
+        digests = [sha256("\0".join(key).encode()).hexdigest()[:16] for key in keys]
+        commit = self.status().commit
+        orders["approved"] = {"commit": commit, "objects": digests, "by": ["alice"]}
+        value = base64.b64encode(json.dumps(orders).encode()).decode()
+        secret["data"]["orders"] = value
+        self.cluster.objects.put(secret)
+        self.leave()
+        self.lead()
+        self.configure({"id": "apps"})
+        self.passes(60)
+        self.assertIsNotNone(self.live("m001"))
         self.assertEqual(self.status().release, release)
+        self.ask("Approve", release=release)
+        self.passes(5)
+        self.assertIsNone(self.live("m001"))
+        self.assertNotIn("approved", self.orders)
 
     def test_what_others_let_go(self) -> None:
         """Who may write the inventory approves nothing, and makes no share smaller."""
@@ -853,18 +957,31 @@ class OrdersTests(HalvesTestCase):
 
 def test_approvals_of_two_users() -> None:
     """Both are named, the last one last; another commit begins anew."""
-    keys = [ObjectKey("", "ConfigMap", "default", one) for one in "abc"]
-    approval = Approval().adding("1", keys[:1], "alice").adding("1", keys[1:2], "bob")
-    approval = approval.adding("1", keys[2:], "alice")
+    uids = {ObjectKey("", "ConfigMap", "default", one): f"uid-{one}" for one in "abc"}
+    one, two, three = ({key: uid} for key, uid in uids.items())
+    approval = Approval().adding("1", one, "alice").adding("1", two, "bob")
+    approval = approval.adding("1", three, "alice")
     assert approval.by == ("bob", "alice")
-    assert all(approval.covers("1", one) for one in keys)
-    assert approval.adding("2", keys[:1], "bob").by == ("bob",)
-    assert Approval().adding("1", keys).by == ()
+    assert all(approval.covers("1", key, uid) for key, uid in uids.items())
+    assert approval.adding("2", one, "bob").by == ("bob",)
+    assert Approval().adding("1", uids).by == ()
     for number in range(20):
-        approval = approval.adding("1", keys, f"{number}, O=x" + "y" * 1000)
+        approval = approval.adding("1", uids, f"{number}, O=x" + "y" * 1000)
     assert len(approval.by) == MAX_USERS
     assert approval.by[-1].startswith("19, O=x")
     assert len(approval.by[-1]) == MAX_USER
+
+
+def test_the_uid_of_an_approval() -> None:
+    """Another object of the same name needs an approval of its own."""
+    key = ObjectKey("", "ConfigMap", "default", "a")
+    approval = Approval().adding("1", {key: "first"})
+    assert approval.covers("1", key, "first")
+    assert not approval.covers("2", key, "first")
+    assert not approval.covers("1", key, "second")
+    assert not approval.covers("1", key, "")
+    assert approval.without("1", {key: "second"}) == approval
+    assert approval.without("1", {key: "first"}) == Approval()
 
 
 def test_the_limit_of_begun_deletes() -> None:

@@ -266,7 +266,7 @@ class ReconcileCase(SynchronousTestCase):
         """Approve the deletes that a report holds."""
 
         def approved(orders: Orders) -> Orders:
-            approval = orders.approval.adding(report.commit, report.held)
+            approval = orders.approval.adding(report.commit, report.held_uids)
             return attrs.evolve(orders, approval=approval)
 
         self.pair.run(self.order(approved))
