@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import attrs
+from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from modules.gitops.agent.apply.backups import Replaced
@@ -15,6 +16,7 @@ from modules.gitops.agent.apply.outcome import Outcome
 from modules.gitops.agent.apply.ownership_marks import OwnershipMarks
 from modules.gitops.agent.apply.recheck import why_kept
 from modules.gitops.agent.apply.refusal import words_of
+from modules.gitops.agent.objects.error_statuses import UNDECIDED
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.owner_annotations import (
@@ -23,12 +25,23 @@ from modules.gitops.agent.objects.owner_annotations import (
     was_given,
 )
 from modules.gitops.agent.plan.plan import Action, Verb
-from tunnel.api import KubernetesResource
+from tunnel.api import IKubernetesClient, KubernetesObject, KubernetesResource
 from tunnel.errors import CallError, Status
 from tunnel.kubernetes import why_it_stays
 from tunnel.toolkit.parallel import in_parallel
+from tunnel.toolkit.time_limit import shielded
 
-__all__ = ["CLAIMED_MEANWHILE", "NOT_WHILE_FAILING", "Pruner", "Pruning"]
+__all__ = [
+    "ANSWER_SECONDS",
+    "CLAIMED_MEANWHILE",
+    "NOT_WHILE_FAILING",
+    "Pruner",
+    "Pruning",
+]
+
+#: Maximum seconds that an interrupted execution waits for the response to a delete: the
+#: API server may have deleted the object, and the audit log must name it.
+ANSWER_SECONDS = 10.0
 
 #: Reason why an object is not pruned if it was annotated after the plan was made: the
 #: next pass checks whether another inventory claims it.
@@ -178,23 +191,46 @@ class Pruner:
             return True
         await self._ledger.check()
         self._ledger.check_leads()
+        clock = self._execution.clock
+        deleting = Deferred.fromCoroutine(self._delete(key, live, resource))
         try:
-            await self._execution.client.delete(
+            await shielded(deleting, ANSWER_SECONDS, clock)
+        except CallError as error:
+            if error.status is Status.ABORTED:
+                await deferLater(clock, LOOK_FIRST)
+                return False
+            raise
+        self._ledger.note(key, Outcome.PRUNED)
+        return True
+
+    async def _delete(
+        self, key: ObjectKey, live: KubernetesObject, resource: KubernetesResource
+    ) -> None:
+        """
+        Delete an object and report this.
+
+        :param live: the object as it was read.
+        :raises CallError: ABORTED if the object has changed since; as
+            `IKubernetesClient.delete`.
+        """
+        client, metadata = self._execution.client, live["metadata"]
+        uid = metadata.get("uid", "")
+        try:
+            await client.delete(
                 resource,
                 key.name,
                 key.namespace,
-                uid=action.uid,
-                resource_version=live["metadata"].get("resourceVersion", ""),
+                uid=uid,
+                resource_version=metadata.get("resourceVersion", ""),
                 propagation=self._execution.settings.propagation,
             )
         except CallError as error:
-            if error.status is Status.ABORTED:
-                await deferLater(self._execution.clock, LOOK_FIRST)
-                return False
-            raise
-        self._pruned(key, action.uid)
-        self._ledger.note(key, Outcome.PRUNED)
-        return True
+            if error.status not in UNDECIDED:
+                raise
+            # The API server may have deleted the object, and only the response is lost.
+            if await _is_unchanged(client, resource, key, live):
+                raise
+        self._pruned(key, uid)
 
     async def _wait_until_gone(self, keys: Collection[ObjectKey]) -> None:
         """Wait until deleted objects are gone, and remove them from the inventory."""
@@ -236,3 +272,18 @@ class Pruner:
         if live is None or live["metadata"].get("uid", "") != action.uid:
             return ""
         return why_it_stays(live, self._execution.now())
+
+
+async def _is_unchanged(
+    client: IKubernetesClient,
+    resource: KubernetesResource,
+    key: ObjectKey,
+    before: KubernetesObject,
+) -> bool:
+    """Return whether an object still exists and its deletion has not begun."""
+    now = await live_object(client, resource, key)
+    if now is None:
+        return False
+    was, metadata = before["metadata"], now["metadata"]
+    begins = "deletionTimestamp" in metadata and "deletionTimestamp" not in was
+    return was.get("uid") == metadata.get("uid") and not begins

@@ -487,12 +487,13 @@ class Passes:
     def _note_pruning(self, pruning: Pruning) -> None:
         self.pruning = pruning
 
-    def _note_pruned(self, commit: str, key: ObjectKey, uid: str) -> None:
+    def _note_pruned(self, plan: Plan, key: ObjectKey, uid: str) -> None:
         """Report the delete of an object to kas, for its audit log."""
-        approval = self._desired.orders.approval
+        # An order that interrupted the delete may have ended the approval since.
+        approval = plan.inventory.approval
         names = ", ".join(approval.by) or UNKNOWN
-        by = names if approval.covers(commit, key, uid) else ""
-        self._context.pruned(self._journal.project, commit, key, by)
+        by = names if approval.covers(plan.commit, key, uid) else ""
+        self._context.pruned(self._journal.project, plan.commit, key, by)
 
     # Methods that write to the log.
 

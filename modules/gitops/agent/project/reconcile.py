@@ -148,8 +148,8 @@ class Reconciler:
     :param leaves: returns whether the changes that other clients made to an object
         stay.
     :param prunes: see `Act`.
-    :param pruned: called with the commit and each object that was deleted because it
-        was removed from Git, and its uid.
+    :param pruned: called with the plan and each object that was deleted because it was
+        removed from Git, and its uid.
     :ivar settled: see `Act`.
     """
 
@@ -161,7 +161,7 @@ class Reconciler:
     applied: Callable[[Manifest, AppliedVersion], None] = lambda manifest, live: None
     leaves: Callable[[Manifest], bool] = lambda manifest: False
     prunes: Callable[[Pruning], None] = lambda pruning: None
-    pruned: Callable[[str, ObjectKey, str], None] = lambda commit, key, uid: None
+    pruned: Callable[[Plan, ObjectKey, str], None] = lambda plan, key, uid: None
     settled: dict[ObjectKey, Settled] = attrs.field(factory=dict, init=False)
 
     async def plan(self, of: Pass, commit: str, source: Source) -> Plan | Report:
@@ -306,7 +306,7 @@ class Reconciler:
             of.kept,
             of.others.stays,
             self.prunes,
-            partial(self.pruned, plan.commit),
+            partial(self.pruned, plan),
         )
         await act.run()
         return act

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock, deferLater
 
+from modules.gitops.agent.apply.pruner import ANSWER_SECONDS
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.project import pruned
 from modules.gitops.agent.project.passes import UNKNOWN
@@ -22,7 +25,38 @@ from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire import reports_pb2
 from tests.modules.gitops.agent.project.test_reconcile import config_maps
 from tests.modules.gitops.halves import HalvesTestCase, text
+from tunnel.api import GitPushed
 from tunnel.errors import CallError, Status
+
+
+class SlowDeletes:
+    """
+    Client whose deletes take effect long before their responses arrive.
+
+    :ivar fails: whether the response is an error; the object is deleted anyway.
+    :ivar deletes: whether the object is deleted.
+    :ivar slow_gets: names of objects that are never read.
+    """
+
+    def __init__(self, client: Any, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+        self.seconds, self.fails, self.deletes = 2.0, False, True
+        self.slow_gets: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def get(self, resource: Any, name: str, *given: Any) -> Any:
+        if name in self.slow_gets:
+            await Deferred()
+        return await self._client.get(resource, name, *given)
+
+    async def delete(self, *given: Any, **more: Any) -> None:
+        if self.deletes:
+            await self._client.delete(*given, **more)
+        await deferLater(self._clock, self.seconds)
+        if self.fails:
+            raise CallError(Status.UNAVAILABLE, "the connection was lost")
 
 
 class PrunedTests(HalvesTestCase):
@@ -89,6 +123,96 @@ class PrunedTests(HalvesTestCase):
             self.assertEqual((last["approved_by"], last["count"]), (by, 2))
             # An agent may report any name.
             self.assertEqual(last["operator"], "agentk")
+
+    def slowly(self) -> SlowDeletes:
+        """Delete m001, and await the response."""
+        self.begin(3)
+        reconciler = self.agent.projects["apps"].passes.reconciler
+        reconciler.client = slow = SlowDeletes(reconciler.client, self.clock)
+        return slow
+
+    def deleting(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(0, 2))})
+        self.server._api.events.publish(GitPushed("apps"))
+        for _ in range(100):
+            if self.live("m001") is None:
+                return
+            self.passes(0.5)
+        self.fail("m001 was not deleted")
+
+    def test_a_delete_that_a_newer_event_interrupts(self) -> None:
+        """The API server has deleted the object, so the audit log names it."""
+        self.slowly()
+        self.deleting()
+        self.pair.run(self.agent.projects["apps"].operations.suspend())
+        (one,) = self.prunes()
+        self.assertEqual(one["objects"], "ConfigMap default/m001")
+
+    def test_a_delete_during_a_change_of_leader(self) -> None:
+        self.slowly()
+        self.deleting()
+        self.leave()
+        self.passes(5)
+        self.lead()
+        (one,) = self.prunes()
+        self.assertEqual((one["objects"], one["count"]), ("ConfigMap default/m001", 1))
+
+    def test_a_delete_that_outlasts_its_pass(self) -> None:
+        """It has the user who approved it, although an order ended the approval."""
+        self.begin(3, prune_limits={"count": 1})
+        project = self.agent.projects["apps"]
+        reconciler = project.passes.reconciler
+        reconciler.client = slow = SlowDeletes(reconciler.client, self.clock)
+        self.commit(0)
+        reconciler.prunes = lambda _: slow.slow_gets.add("m002")
+        approving = project.operations.approve(project.status.release, "alice")
+        self.pair.run(approving)
+        self.passes(0.5)
+        self.assertIsNone(self.live("m001"))
+        self.assertEqual(self.agent._pruned._waiting, {})
+        self.pair.run(project.operations.undo(""))
+        self.passes(0.5)
+        # The next pass has begun.
+        self.assertEqual(project.desired.orders.approval.commit, "")
+        self.assertEqual(self.agent._pruned._waiting, {})
+        slow.slow_gets.clear()
+        (one,) = self.prunes()
+        self.assertEqual(one["objects"], "ConfigMap default/m001")
+        self.assertEqual(one["approved_by"], "alice")
+
+    def test_an_interrupted_delete_without_a_response(self) -> None:
+        """The next pass begins after a time limit."""
+        slow = self.slowly()
+        slow.seconds = 1000.0
+        self.deleting()
+        project = self.agent.projects["apps"]
+        project.passes.interrupt()
+        self.passes(ANSWER_SECONDS - 1)
+        self.assertIs(project.passes.is_busy, True)
+        self.passes(5)
+        self.assertIs(project.passes.is_busy, False)
+
+    def test_a_delete_whose_response_is_lost(self) -> None:
+        """The object is gone, so this was the delete."""
+        slow = self.slowly()
+        slow.fails = True
+        self.deleting()
+        (one,) = self.prunes()
+        self.assertEqual(one["objects"], "ConfigMap default/m001")
+        self.assertEqual(self.agent.projects["apps"].passes.report.failed, [])
+
+    def test_a_delete_that_fails(self) -> None:
+        """An object that is still there was not deleted."""
+        slow = self.slowly()
+        slow.fails, slow.deletes = True, False
+        self.commit(0, 2)
+        self.assertIsNotNone(self.live("m001"))
+        self.assertEqual(self.prunes(), [])
+        (failed,) = self.agent.projects["apps"].passes.report.failed
+        self.assertEqual(failed.key.name, "m001")
+        slow.fails, slow.deletes = False, True
+        self.passes(60)
+        self.assertEqual(len(self.prunes()), 1)
 
     def test_while_kas_is_away(self) -> None:
         """What was deleted meanwhile is told once it is back, and no more than that."""
