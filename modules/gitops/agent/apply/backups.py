@@ -18,6 +18,7 @@ from hashlib import sha256
 from typing import Literal
 
 import attrs
+from twisted.internet.defer import DeferredLock
 from twisted.internet.threads import deferToThread
 
 from modules.gitops.agent.inventory.own_secret import OwnSecret
@@ -102,6 +103,8 @@ class KeptStates:
         )
         self._now = now
         self._what = what
+        #: Lock of `keep`, because objects are changed at the same time.
+        self._keeping = DeferredLock()
 
     async def read(self) -> list[KeptState]:
         """
@@ -133,6 +136,10 @@ class KeptStates:
         """
         # Compress the states in a thread, because the objects may be large and many.
         new = await deferToThread(lambda: dict(self._written(why, objects)))
+        async with self._keeping:
+            await self._add(new)
+
+    async def _add(self, new: Mapping[str, bytes]) -> None:
         for _ in range(TRIES if new else 0):
             before = await self._secret.read()
             known = {name.partition("-")[2] for name in before}

@@ -25,6 +25,7 @@ from modules.gitops.agent.objects.owner_annotations import (
     was_given,
 )
 from modules.gitops.agent.plan.plan import Action, Verb
+from modules.gitops.agent.plan.recreate import restorable
 from tunnel.api import IKubernetesClient, KubernetesObject, KubernetesResource
 from tunnel.errors import CallError, Status
 from tunnel.kubernetes import why_it_stays
@@ -189,6 +190,10 @@ class Pruner:
         if claimed_by(live) not in ("", claimed_by(action.live)):
             self._ledger.note(key, Outcome.BLOCKED, CLAIMED_MEANWHILE)
             return True
+        if restorable(live) != restorable(action.live):
+            # Other clients may have changed the object for as long as the objects that
+            # need it were being deleted.
+            await self._execution.keep(Replaced.PRUNED, [live])
         await self._ledger.check()
         self._ledger.check_leads()
         clock = self._execution.clock

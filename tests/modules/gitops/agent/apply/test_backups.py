@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.modules.gitops.agent.project.test_reconcile import (
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tunnel.errors import CallError, Status
 from tunnel.testing.objects import Refusal
+from tunnel.toolkit.parallel import in_parallel
 
 ID = "kept-tests"
 
@@ -143,6 +145,20 @@ class KeptTests(ReconcileCase):
             self.commit(*config_maps(1), kept=self.states())
         self.assertIsNotNone(self.live("m002"))
 
+    def test_many_states_at_the_same_time(self) -> None:
+        """They do not conflict with each other."""
+        kept_, count = self.states(), 4 * backups.TRIES
+        self.commit(*config_maps(*range(count)))
+        live = [self.live(f"m{number:03}") for number in range(count)]
+
+        async def keep() -> None:
+            await in_parallel(
+                partial(kept_.keep, Replaced.PRUNED, [one]) for one in live
+            )
+
+        self.pair.run(keep())
+        self.assertEqual(len(self.names()), count)
+
     def test_the_same_state_is_kept_once(self) -> None:
         self.commit(*config_maps(1))
         live = self.live("m001")
@@ -251,6 +267,68 @@ class GetKeptTests(HalvesTestCase):
         with self.assertRaises(CallError) as caught:
             self.ask("other")
         self.assertIs(caught.exception.status, Status.NOT_FOUND)
+
+    def begin(self) -> None:
+        """Delete ``x``, after ``y``, which needs it and stays for the moment."""
+        needs = {"config.kubernetes.io/depends-on": "/namespaces/default/ConfigMap/x"}
+        x = object_("x", data={"by": "Git"})
+        y = object_("y", metadata={"annotations": needs})
+        self.apps.commit({"a.yaml": text(*config_maps(*range(4)), x, y)})
+        self.configure({"id": "apps"})
+        live = self.live("y")
+        live["metadata"]["finalizers"] = ["example.org/slow"]
+        self.cluster.objects.put(live)
+        self.apps.commit({"a.yaml": text(*config_maps(*range(4)))})
+        self.pushed()
+        self.assertIs(self.agent.projects["apps"].passes.is_busy, True)
+
+    def end(self) -> None:
+        self.cluster.objects.remove("v1", "ConfigMap", "y", "default")
+        self.passes(60)
+
+    def kept_of_x(self) -> list[Any]:
+        kept = self.pair.run(self.agent.projects["apps"].operations.kept())
+        return [one.object for one in kept if one.key.name == "x"]
+
+    def test_an_object_that_changes_before_its_delete(self) -> None:
+        """The state that was deleted is kept, however long the deletes took."""
+        self.begin()
+        self.passes(1800)
+        live = self.live("x")
+        self.cluster.objects.put({**live, "data": {"by": "hand"}})
+        self.end()
+        self.assertIsNone(self.live("x"))
+        kept = [one["data"] for one in self.kept_of_x()]
+        self.assertEqual(kept, [{"by": "Git"}, {"by": "hand"}])
+
+    def test_a_status_that_changes_before_the_delete(self) -> None:
+        """A backup contains no status, so a second one would be the same."""
+        self.begin()
+        live = self.live("x")
+        self.cluster.objects.put({**live, "status": {"ready": True}})
+        self.end()
+        self.assertIsNone(self.live("x"))
+        self.assertEqual(len(self.kept_of_x()), 1)
+
+    def test_a_change_before_the_delete_that_cannot_be_kept(self) -> None:
+        """The object stays until it can."""
+        self.begin()
+        live = self.live("x")
+        self.cluster.objects.put({**live, "data": {"by": "hand"}})
+        respond = self.cluster.objects.respond
+
+        def refuse(method: str, path: str, *rest: Any) -> Any:
+            if method != "GET" and b"gitops-kept" in rest[1]:
+                raise Refusal(403, "Forbidden", "no Secrets")
+            return respond(method, path, *rest)
+
+        self.patch(self.cluster.objects, "respond", refuse)
+        self.end()
+        self.assertIsNotNone(self.live("x"))
+        self.patch(self.cluster.objects, "respond", respond)
+        self.passes(120)
+        self.assertIsNone(self.live("x"))
+        self.assertEqual(self.kept_of_x()[-1]["data"], {"by": "hand"})
 
     def test_an_agent_that_sends_another_state(self) -> None:
         """kas passes on none that was not asked for, nor a list."""
