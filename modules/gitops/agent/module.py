@@ -181,7 +181,7 @@ class GitopsAgent:
             lambda: [one for one, _ in receiving],
             lambda: self._refused,
             api.clock.seconds,
-            self._leftovers.of,
+            lambda one: [*one.status.notices, *self._leftovers.of(one)],
         )
         api.calls.handle_as_leader(CONTROL, control)
 
@@ -265,6 +265,7 @@ class GitopsAgent:
             self._inventories or own,
             writer=self._writer,
             orders=OrderStore(client, inventory_id, own),
+            clock=self._api.clock,
         )
 
     def _receive(self, wanted: Collection[ReceiverSettings]) -> None:

@@ -32,6 +32,9 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from modules.gitops.agent.inventory.orders import (
@@ -41,18 +44,22 @@ from modules.gitops.agent.inventory.orders import (
     OrderStore,
 )
 from modules.gitops.agent.inventory.writer import InventoryWriter
+from modules.gitops.agent.objects.error_statuses import UNDECIDED
 from modules.gitops.agent.objects.field_takeover import FIELD_MANAGER
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.owner_annotations import OWNER, owner_of
 from tunnel.api import IKubernetesClient, KubernetesResource
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.texts import clean
+from tunnel.toolkit.time_limit import shielded
 
 __all__ = [
     "COMMIT",
     "LABEL",
     "MAX_PARTS",
     "PARTS",
+    "RECREATE_SECONDS",
     "SELECTION",
     "SOURCE",
     "UNMARKED",
@@ -119,6 +126,11 @@ MAX_UNSIGNED = 5000
 #: further texts of an entry.  A text of an unlimited length could fill the inventory.
 MAX_KEY = (253, 63, 63, 1024)
 MAX_UID, MAX_APPLIED, MAX_CLAIMED = 128, 1000, 253
+
+#: Maximum seconds to create a part that was deleted because it is immutable, and
+#: backoff between attempts: first and maximum seconds.  Meanwhile, only this agentk has
+#: the entries.
+RECREATE_SECONDS, RECREATE_FIRST, RECREATE_MOST = 30.0, 0.25, 4.0
 
 #: Pattern for a valid key of ``data``.
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -223,6 +235,7 @@ class InventoryStore:
     :param writer: identifies this agentk, to detect inventories that another agentk
         wrote; None to detect none.
     :param orders: the orders for the project; None if operators cannot give any.
+    :param clock: for retries.
     """
 
     _log = Logger()
@@ -235,8 +248,11 @@ class InventoryStore:
         formers: Sequence[str] = (),
         writer: InventoryWriter | None = None,
         orders: OrderStore | None = None,
+        *,
+        clock: IReactorTime,
     ) -> None:
         self._client = client
+        self._clock = clock
         self._writer = writer
         self._id = inventory_id
         self.namespace = namespace
@@ -483,7 +499,11 @@ class InventoryStore:
             await self._orders.confirmed()
 
     async def record(
-        self, commit: str, held: Collection[ObjectKey], begun: Collection[ObjectKey]
+        self,
+        commit: str,
+        held: Collection[ObjectKey],
+        begun: Collection[ObjectKey],
+        is_lost: bool = False,
     ) -> None:
         """
         Record deletes in the Secret with the orders: other clients may remove them from
@@ -491,6 +511,7 @@ class InventoryStore:
 
         :param held: objects whose deletes wait for an approval.
         :param begun: objects that *commit* deletes without an approval.
+        :param is_lost: see `Inventory`.
         :raises CallError: as `OrderStore.change`.
         """
         if self._orders is None:
@@ -498,6 +519,7 @@ class InventoryStore:
 
         def recorded(orders: Orders) -> Orders:
             after = orders.holding(held, ())
+            after = attrs.evolve(after, lost=orders.lost or is_lost)
             if not begun:
                 return after
             return attrs.evolve(after, begun=orders.begun.adding(commit, begun))
@@ -752,15 +774,9 @@ class InventoryStore:
         written: dict[str, Any]
         method = "POST"
         if known is not None and known.get("immutable"):
-            # Another client did that, and nobody can change the ConfigMap any more.
-            await self._client.delete(
-                _CONFIG_MAPS,
-                metadata["name"],
-                self.namespace,
-                uid=known["metadata"]["uid"],
-                resource_version=known["metadata"]["resourceVersion"],
-            )
-        elif known is not None:
+            recreating = Deferred.fromCoroutine(self._recreated(path, object_, known))
+            return await shielded(recreating, RECREATE_SECONDS, self._clock)
+        if known is not None:
             metadata["resourceVersion"] = known["metadata"]["resourceVersion"]
             method, path = "PUT", f"{path}/{metadata['name']}"
         try:
@@ -768,6 +784,50 @@ class InventoryStore:
         except CallError as error:
             raise self._explained(error) from None
         return written
+
+    async def _recreated(
+        self, path: str, object_: dict[str, Any], known: dict[str, Any]
+    ) -> dict[str, Any]:
+        """
+        Delete and create a ConfigMap that another client made immutable, so that nobody
+        can change it any more.
+
+        :raises CallError: as `_stored`.
+        """
+        name, metadata = object_["metadata"]["name"], known["metadata"]
+        try:
+            await self._client.delete(
+                _CONFIG_MAPS,
+                name,
+                self.namespace,
+                uid=metadata["uid"],
+                resource_version=metadata["resourceVersion"],
+            )
+        except CallError as error:
+            # If only the response was lost, the ConfigMap is gone; otherwise the API
+            # server refuses to create it.
+            if error.status not in UNDECIDED:
+                raise self._explained(error) from None
+        until = self._clock.seconds() + RECREATE_SECONDS
+        backoff = Backoff(lambda: 1.0, RECREATE_FIRST, RECREATE_MOST)
+        while True:
+            try:
+                created: dict[str, Any]
+                created = await self._client.json("POST", path, object_)
+            except CallError as error:
+                is_over = self._clock.seconds() >= until
+                if is_over or error.status is Status.ABORTED:
+                    raise self._explained(error) from None
+                self._log.warn(
+                    "cannot create the inventory {namespace}/{name}, which was deleted "
+                    "because it was immutable; retrying: {reason}",
+                    namespace=self.namespace,
+                    name=name,
+                    reason=clean(error.message, MAX_REASON, " "),
+                )
+                await deferLater(self._clock, backoff.failed())
+            else:
+                return created
 
     async def _all(
         self, first: dict[str, Any], problems: list[str]

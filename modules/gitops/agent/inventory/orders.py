@@ -191,6 +191,8 @@ class Orders:
     :ivar begun: the deletes that count towards the limits of the source.
     :ivar seal: the key of the signatures in the inventory; empty if none was made yet.
     :ivar last: facts to compare the inventory with.
+    :ivar lost: whether the inventory was gone, and no operator has resumed the project
+        since.
     """
 
     approval: Approval = Approval()
@@ -201,6 +203,7 @@ class Orders:
     begun: BegunDeletes = BegunDeletes()
     seal: str = attrs.field(default="", repr=False)
     last: LastPass = LastPass()
+    lost: bool = False
 
     @property
     def bound(self) -> tuple[bool, str]:
@@ -430,6 +433,8 @@ def _written(orders: Orders) -> bytes:
         found["seal"] = orders.seal
     if orders.last != LastPass():
         found["last"] = attrs.asdict(orders.last)
+    if orders.lost:
+        found["lost"] = True
     return json.dumps(found, separators=(",", ":")).encode()
 
 
@@ -461,4 +466,5 @@ def _orders(found: Mapping[str, Any]) -> Orders:
                 for name in attrs.fields_dict(LastPass)
             }
         ),
+        found.get("lost") is True,
     )

@@ -15,6 +15,7 @@ from tunnel.toolkit.texts import clean
 
 __all__ = [
     "LOST",
+    "LOST_BEFORE",
     "MAX_KINDS",
     "how_to_look",
     "how_to_release",
@@ -28,6 +29,13 @@ LOST = (
     "the inventory of this project is gone, so agentk does not know the objects that "
     "were removed from Git meanwhile or wait for an approval: they stay; delete with "
     "kubectl what is not needed (agentk begins a new inventory)"
+)
+
+#: Notice of such a project after its new inventory was written.
+LOST_BEFORE = (
+    "the inventory of this project was gone: objects that were removed from Git before "
+    "then, or waited for an approval, may still be in the cluster; delete with kubectl "
+    "what is not needed, and end this message with 'kasctl gitops resume'"
 )
 
 #: Maximum number of kinds without a watch that the status names.

@@ -72,7 +72,7 @@ class ProjectOperations:
 
     async def resume(self) -> None:
         """
-        Follow Git again.
+        Follow Git again, and end the notice that the inventory was gone.
 
         :raises CallError: as `suspend`.
         """
@@ -80,7 +80,9 @@ class ProjectOperations:
         def resumed(orders: Orders) -> Orders:
             # Deletes that were approved before the undo need another approval.
             approval = Approval() if orders.pinned else orders.approval
-            return attrs.evolve(orders, suspended=False, pinned="", approval=approval)
+            return attrs.evolve(
+                orders, suspended=False, pinned="", approval=approval, lost=False
+            )
 
         await self._order(resumed)
 

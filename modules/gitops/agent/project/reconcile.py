@@ -223,7 +223,7 @@ class Reconciler:
         )
         try:
             # Before any change, because this execution may be interrupted at each.
-            await of.store.record(commit, holds, begins)
+            await of.store.record(commit, holds, begins, inventory.is_lost)
         except CallError as error:
             raise _superseded(error) from None
         act = await self._act(of, plan, of.settings)

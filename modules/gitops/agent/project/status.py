@@ -9,7 +9,12 @@ import attrs
 
 from modules.gitops.agent.drift.drift import UNWATCHED_AGAIN, Drifts
 from modules.gitops.agent.project.desired import DesiredCommits
-from modules.gitops.agent.project.explanations import MAX_KINDS, pruning_lines
+from modules.gitops.agent.project.explanations import (
+    LOST,
+    LOST_BEFORE,
+    MAX_KINDS,
+    pruning_lines,
+)
 from modules.gitops.agent.project.journal import MAX_LINE, Journal, bounded
 from modules.gitops.agent.project.passes import AGAIN, Passes
 from modules.gitops.agent.project.transfers import Transfers
@@ -125,6 +130,12 @@ class ProjectStatus:
             if not orders.pinned
         )
         return [*filter(None, [self._commits.problem]), *why, *said]
+
+    @property
+    def notices(self) -> list[str]:
+        """Lines for operators that are not failures."""
+        is_notice = self._desired.orders.lost and LOST not in self._journal.problems
+        return [LOST_BEFORE] if is_notice else []
 
     @property
     def release(self) -> str:

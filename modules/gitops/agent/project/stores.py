@@ -58,6 +58,7 @@ class ProjectStores:
             (self._own_namespace, self._settings.default_namespace),
             self._writer,
             orders,
+            clock=self._api.clock,
         )
 
     def backups(self, snapshot: Snapshot) -> KeptStates:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import attrs
-from twisted.internet.defer import succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -17,6 +17,7 @@ from modules.gitops.agent.inventory import inventory as module
 from modules.gitops.agent.inventory.inventory import (
     LABEL,
     PARTS,
+    RECREATE_SECONDS,
     WRITER,
     Inventory,
     InventoryEntry,
@@ -29,6 +30,7 @@ from modules.gitops.agent.objects.owner_annotations import OWNER
 from tests.modules.gitops.server.test_module import Asker
 from tunnel.errors import CallError, Status
 from tunnel.testing import FakeCluster, ModulePair
+from tunnel.testing.objects import Refusal
 
 
 def key(name: str, kind: str = "ConfigMap", group: str = "") -> ObjectKey:
@@ -43,25 +45,27 @@ class InventoryTests(SynchronousTestCase):
     """One inventory, in an API server in memory."""
 
     def setUp(self) -> None:
-        clock = Clock()
-        self.cluster = FakeCluster(clock)
-        self.pair = ModulePair(clock, cluster=self.cluster)
+        self.clock = Clock()
+        self.cluster = FakeCluster(self.clock)
+        self.pair = ModulePair(self.clock, cluster=self.cluster)
         self.client = self.pair.agent_half(Asker).api.kubernetes.as_agentk()
         self.pair.start()
         self.addCleanup(self.pair.stop)
         self.store = self.made()
 
     def made(self) -> InventoryStore:
-        return InventoryStore(self.client, "7-9", "default")
+        return InventoryStore(self.client, "7-9", "default", clock=self.clock)
 
     def moving(self) -> InventoryStore:
         """One that comes from ``default``, and is in a Namespace of operators."""
-        return InventoryStore(self.client, "7-9", "operators", ["default"])
+        return InventoryStore(
+            self.client, "7-9", "operators", ["default"], clock=self.clock
+        )
 
     def denied(self, namespace: str, verb: str) -> InventoryStore:
         """As `moving`, where agentk may not do one thing in one Namespace."""
         client: Any = _Denied(self.client, namespace, verb)
-        return InventoryStore(client, "7-9", "operators", ["default"])
+        return InventoryStore(client, "7-9", "operators", ["default"], clock=self.clock)
 
     def read(self, store: InventoryStore | None = None) -> Inventory:
         return self.pair.run((store or self.made()).read())
@@ -131,7 +135,9 @@ class InventoryTests(SynchronousTestCase):
         def store(namespace: str) -> InventoryStore:
             orders = OrderStore(self.client, "7-9", "default")
             formers = ("default", "other")
-            return InventoryStore(self.client, "7-9", namespace, formers, orders=orders)
+            return InventoryStore(
+                self.client, "7-9", namespace, formers, orders=orders, clock=self.clock
+            )
 
         before = "default"
         for namespace in ("default", "first", "second", "default"):
@@ -155,7 +161,9 @@ class InventoryTests(SynchronousTestCase):
         for point in range(1, 60):
             self.write(found, "c1", store=self.made())
             failing: Any = _Failing(self.client, point)
-            moving = InventoryStore(failing, "7-9", "operators", ["default"])
+            moving = InventoryStore(
+                failing, "7-9", "operators", ["default"], clock=self.clock
+            )
             try:
                 self.read(moving)
                 self.write(found, "c2", store=moving)
@@ -228,7 +236,9 @@ class InventoryTests(SynchronousTestCase):
 
         def store() -> InventoryStore:
             orders = OrderStore(self.client, "7-9", "default")
-            return InventoryStore(self.client, "7-9", "default", orders=orders)
+            return InventoryStore(
+                self.client, "7-9", "default", orders=orders, clock=self.clock
+            )
 
         keys = [ObjectKey("", "ConfigMap", "default", name) for name in ("a", "b")]
         known = {key: InventoryEntry("u", applied="1:digest:owned") for key in keys}
@@ -289,7 +299,9 @@ class InventoryTests(SynchronousTestCase):
                 "data": data,
             }
             self.cluster.objects.put(planted)
-            store = InventoryStore(self.client, "7-9", "operators", ["default"], ours)
+            store = InventoryStore(
+                self.client, "7-9", "operators", ["default"], ours, clock=self.clock
+            )
             self.assertEqual(self.read(store).entries, {}, planted)
             self.write(entries(1), store=store)
             self.assertEqual(self.read(store).entries, entries(1))
@@ -307,7 +319,9 @@ class InventoryTests(SynchronousTestCase):
         def store(
             writer: InventoryWriter, space: str, former: str = ""
         ) -> InventoryStore:
-            return InventoryStore(self.client, "7-9", space, [former], writer)
+            return InventoryStore(
+                self.client, "7-9", space, [former], writer, clock=self.clock
+            )
 
         for writer, stays in ((theirs, True), (ours, False)):
             self.write(entries(1), store=store(ours, "operators"))
@@ -323,7 +337,9 @@ class InventoryTests(SynchronousTestCase):
         """Objects are taken from none whose project agentk never applied."""
         writer = InventoryWriter(self.client, "main", "default/lease", lambda: 0.0)
         orders = OrderStore(self.client, "7-9", "default")
-        store = InventoryStore(self.client, "7-9", "default", (), writer, orders)
+        store = InventoryStore(
+            self.client, "7-9", "default", (), writer, orders, clock=self.clock
+        )
         planted: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -416,7 +432,9 @@ class InventoryTests(SynchronousTestCase):
 
         def store() -> InventoryStore:
             orders = OrderStore(self.client, "7-9", "default")
-            return InventoryStore(self.client, "7-9", "default", orders=orders)
+            return InventoryStore(
+                self.client, "7-9", "default", orders=orders, clock=self.clock
+            )
 
         wanted = entries(*range(20), uid="u")
         name = "inventory-7-9"
@@ -472,7 +490,9 @@ class InventoryTests(SynchronousTestCase):
     def signed(self) -> InventoryStore:
         """An inventory whose entries are signed."""
         orders = OrderStore(self.client, "7-9", "default")
-        return InventoryStore(self.client, "7-9", "default", orders=orders)
+        return InventoryStore(
+            self.client, "7-9", "default", orders=orders, clock=self.clock
+        )
 
     def test_texts_without_limits(self) -> None:
         """No text of another client fills the inventory, or cannot be written."""
@@ -520,6 +540,91 @@ class InventoryTests(SynchronousTestCase):
             self.assertNotIn("immutable", self.stored(number))
             self.read(store)
             self.write(wanted, "c1", store=store)
+
+    def immutable(self) -> tuple[InventoryStore, list[str]]:
+        """
+        Make part 0 immutable.
+
+        :return: a store that has read it, and the methods of the requests to write a
+            ConfigMap that fail, each once.
+        """
+        store = self.signed()
+        self.read(store)
+        self.write(entries(*range(5), uid="u"), store=store)
+        there = copy.deepcopy(self.stored())
+        there["immutable"] = True
+        self.cluster.objects.put(there)
+        store, fails = self.signed(), list[str]()
+        self.read(store)
+        respond = self.cluster.objects.respond
+
+        def failing(method: str, path: str, *rest: Any) -> Any:
+            if fails and method == fails[0] and "/configmaps" in path:
+                del fails[0]
+                if method == "DELETE":
+                    respond(method, path, *rest)
+                raise Refusal(500, "InternalError", "etcdserver: leader changed")
+            return respond(method, path, *rest)
+
+        self.patch(self.cluster.objects, "respond", failing)
+        return store, fails
+
+    def test_an_immutable_part_that_cannot_be_created_at_once(self) -> None:
+        """Its entries are not lost, nor if the response to the delete is."""
+        wanted = entries(*range(6), uid="v")
+        for failures in (["POST"] * 3, ["DELETE"], ["DELETE", "POST"]):
+            store, fails = self.immutable()
+            fails += failures
+            self.write(wanted, store=store)
+            self.assertEqual(fails, [])
+            self.assertNotIn("immutable", self.stored())
+            self.assertEqual(self.read(self.signed()).entries, wanted)
+
+    def test_an_immutable_part_that_was_created_although_it_failed(self) -> None:
+        """Only the response was lost: the next read finds the part."""
+        store, _ = self.immutable()
+        wanted, lost = entries(*range(6), uid="v"), [1]
+        respond = self.cluster.objects.respond
+
+        def failing(method: str, path: str, *rest: Any) -> Any:
+            found = respond(method, path, *rest)
+            if method == "POST" and "/configmaps" in path and lost:
+                lost.clear()
+                raise Refusal(500, "InternalError", "no response")
+            return found
+
+        self.patch(self.cluster.objects, "respond", failing)
+        error = self.refused(lambda: self.write(wanted, store=store))
+        self.assertIs(error.status, Status.ABORTED)
+        self.assertEqual(self.read(self.signed()).entries, wanted)
+
+    def test_an_immutable_part_that_cannot_be_created(self) -> None:
+        """The attempts end."""
+        store, fails = self.immutable()
+        fails += ["POST"] * 1000
+        since = self.clock.seconds()
+        error = self.refused(lambda: self.write(entries(1), store=store))
+        self.assertIs(error.status, Status.UNAVAILABLE)
+        seconds = self.clock.seconds() - since
+        self.assertGreaterEqual(seconds, RECREATE_SECONDS)
+        self.assertLess(seconds, 2 * RECREATE_SECONDS)
+
+    def test_an_immutable_part_while_the_pass_is_interrupted(self) -> None:
+        """The interruption takes effect when the part exists again."""
+        store, fails = self.immutable()
+        fails += ["POST"] * 2
+        wanted, results = entries(*range(6), uid="v"), list[Any]()
+        writing = Deferred.fromCoroutine(store.write(Inventory(wanted, "c")))
+        writing.addErrback(lambda failure: results.append(failure.type))
+        self.pair.settle()
+        self.assertEqual((len(fails), self.stored()), (1, None))
+        writing.cancel()
+        self.assertEqual(results, [])
+        for _ in range(4):
+            self.clock.advance(0.5)
+            self.pair.settle()
+        self.assertEqual((fails, results), ([], [CancelledError]))
+        self.assertEqual(self.read(self.signed()).entries, wanted)
 
     def test_many_entries_of_other_clients(self) -> None:
         """They are not kept in memory, and the next write removes them."""

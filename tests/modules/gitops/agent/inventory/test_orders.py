@@ -28,7 +28,7 @@ from modules.gitops.agent.inventory.orders import (
 from modules.gitops.agent.inventory.own_secret import OWN_LABEL
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.owner_annotations import OWNER
-from modules.gitops.agent.project.explanations import LOST
+from modules.gitops.agent.project.explanations import LOST, LOST_BEFORE
 from modules.gitops.agent.project.passes import AGAIN
 from modules.gitops.agent.project.reconcile import Reconciler
 from modules.gitops.server.control_server import CONTROL
@@ -867,6 +867,39 @@ class OrdersTests(HalvesTestCase):
         self.commit(*config_maps(0, 10, 11))
         self.assertNotIn(LOST, self.status().problems)
         self.assertIsNotNone(self.live("m001"))
+        # Until an operator has seen it.
+        self.leave()
+        self.lead()
+        self.configure({"id": "apps"})
+        self.passes(60)
+        self.assertEqual(list(self.status().notices), [LOST_BEFORE])
+        self.ask("Resume")
+        self.passes(5)
+        self.assertEqual(list(self.status().notices), [])
+        self.assertNotIn("lost", self.orders)
+
+    def test_an_inventory_that_is_gone_before_an_interrupted_pass(self) -> None:
+        """The status says so afterwards, although the new inventory exists."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(3)))})
+        self.configure({"id": "apps"})
+        self.cluster.objects.remove(
+            "v1", "ConfigMap", self.inventory["metadata"]["name"], "default"
+        )
+        respond = self.cluster.objects.respond
+
+        def refuse(method: str, path: str, *rest: Any) -> Any:
+            if method == "PATCH" and "/configmaps/" in path:
+                project.passes.interrupt()
+                self.patch(self.cluster.objects, "respond", respond)
+            return respond(method, path, *rest)
+
+        project = self.agent.projects["apps"]
+        self.patch(self.cluster.objects, "respond", refuse)
+        self.commit(*config_maps(0, 1, 2, 3))
+        self.passes(60)
+        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_CURRENT)
+        self.assertEqual(list(self.status().problems), [])
+        self.assertEqual(list(self.status().notices), [LOST_BEFORE])
 
     def test_orders_from_git(self) -> None:
         """A manifest cannot be orders, kept or not when it leaves Git."""

@@ -187,6 +187,7 @@ class ReconcileCase(SynchronousTestCase):
             "default",
             writer=writer,
             orders=OrderStore(client, inventory_id, given.pop("own", "default")),
+            clock=self.clock,
         )
         of_pass, others = (
             {name: given.pop(name) for name in names if name in given}
@@ -272,7 +273,7 @@ class ReconcileCase(SynchronousTestCase):
         self.pair.run(self.order(approved))
 
     def inventory(self) -> set[str]:
-        store = InventoryStore(self.client, ID, "default")
+        store = InventoryStore(self.client, ID, "default", clock=self.clock)
         return {key.name for key in self.pair.run(store.read()).entries}
 
     def outcomes(self, report: Report) -> dict[str, Outcome]:
