@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import secrets
 import socket
 import ssl
 import time
@@ -106,6 +107,7 @@ def _private_token(stage: Stage, audience: str = "gitlab-kas") -> str:
         issuer="gitlab-kas",
         audience=[audience, url],
         now=time.time(),
+        token_id=secrets.token_hex(16),
     )
 
 
