@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import click
 
@@ -27,34 +28,28 @@ def _identities(context: click.Context) -> Identities:
         return Identities()
 
 
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def complete_agents(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str]:
     """Return the agents that may connect."""
-    return [
-        agent.name
-        for agent in _identities(context).agents
-        if agent.name.startswith(incomplete)
-    ]
+    return _beginning(incomplete, (one.name for one in _identities(context).agents))
 
 
 def complete_users(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str]:
     """Return the users that are not revoked."""
-    return [
-        user.name
-        for user in _identities(context).users
-        if user.revoked_at is None and user.name.startswith(incomplete)
-    ]
+    users = _identities(context).users
+    return _beginning(incomplete, (one.name for one in users if one.revoked_at is None))
 
 
 def complete_environments(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str]:
     """Return the environments."""
-    return [
-        one.name
-        for one in _identities(context).environments
-        if one.name.startswith(incomplete)
-    ]
+    found = _identities(context).environments
+    return _beginning(incomplete, (one.name for one in found))

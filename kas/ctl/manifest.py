@@ -39,6 +39,7 @@ from kas.state.running import (
 )
 from tunnel.errors import ConfigurationError
 from tunnel.plugin import AgentModule, installed
+from tunnel.toolkit.texts import DNS_LABEL
 from tunnel.transport.address import KasAddress, parse_kas_address
 
 __all__ = [
@@ -91,7 +92,7 @@ _USUAL_PORTS = {
     8156: WEB,
 }
 _MODULE = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAMESPACE = re.compile(DNS_LABEL)
 
 
 @attrs.frozen(kw_only=True)

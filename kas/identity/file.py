@@ -40,6 +40,7 @@ __all__ = [
     "User",
     "dump",
     "parse",
+    "reach",
 ]
 
 FILE_NAME = "identity.json"
@@ -146,10 +147,15 @@ class Identities:
         """
         Return the names of the agents that a user may access; None for all agents.
         """
-        if ALL_AGENTS in user.agents:
-            return None
-        found = self.members(user.environments)
-        return frozenset(user.agents).union(*found.values())
+        return reach(user, self.members(user.environments))
+
+
+def reach(user: User, members: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
+    """Return what `Identities.reach` returns, with the members of environments."""
+    if ALL_AGENTS in user.agents:
+        return None
+    found = (members.get(name, frozenset()) for name in user.environments)
+    return frozenset(user.agents).union(*found)
 
 
 #: Pattern for the text around the lines of agents and users; each agent and user has

@@ -23,7 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from kas.identity.file import ALL_AGENTS, Agent, Identities, IdentityReader, User
+from kas.identity.file import Agent, Identities, IdentityReader, User, reach
 from kas.identity.store import (
     AGENT_PREFIX,
     USER_PREFIX,
@@ -179,13 +179,10 @@ class _Index:
         for user in identities.users:
             if user.revoked_at is None:
                 key = bytes.fromhex(user.token.sha256)
-                reached = frozenset(user.agents).union(
-                    *(members.get(name, frozenset()) for name in user.environments)
-                )
                 user_tokens[key] = _UserToken(
                     key,
                     user,
-                    None if ALL_AGENTS in user.agents else reached,
+                    reach(user, members),
                     _timestamp(user.token.expires_at),
                 )
         expiring: list[_AgentToken | _UserToken] = [

@@ -43,7 +43,7 @@ from kas.state.directory import MAX_FILE, StateDirectory
 from tunnel.api import Impersonation
 from tunnel.config import nearest
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.toolkit.texts import SUBJECT_RULE, is_subject
+from tunnel.toolkit.texts import DNS_LABEL, SUBJECT_RULE, is_subject
 
 __all__ = [
     "AGENT_PREFIX",
@@ -74,7 +74,11 @@ USER_PREFIX = "kasuser"
 MAX_TOKEN = 128
 
 # Pattern for the name of an agent: an RFC 1123 label, as in GitLab and Kubernetes.
-_AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_AGENT_NAME = re.compile(DNS_LABEL)
+# The rule of this pattern, for messages.
+_AGENT_RULE = (
+    "at most 63 characters of a-z, 0-9 and '-', neither beginning nor ending with '-'"
+)
 # Pattern for the name of a user: long enough for the name of an agent, and for an
 # e-mail address.
 _USER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._@]{0,126}[A-Za-z0-9])?")
@@ -182,12 +186,8 @@ class IdentityStore:
         """Add many agents as `add_agent` does: either all of them, or none."""
         if not 0 <= project_id <= MAX_PROJECT_ID:
             raise IdentityError(f"{project_id} cannot be the id of a project")
-        rule = (
-            "at most 63 characters of a-z, 0-9 and '-', neither beginning nor ending "
-            "with '-'"
-        )
         for name in names:
-            _check(_AGENT_NAME, "the name of an agent", name, rule)
+            _check(_AGENT_NAME, "the name of an agent", name, _AGENT_RULE)
             if name.isdigit():
                 number = "a number would be treated as the id of an agent; add a letter"
                 raise IdentityError(
@@ -278,11 +278,7 @@ class IdentityStore:
 
     def set_environment(self, name: str, selector: str) -> Environment:
         """Create an environment, or change the selector of an existing one."""
-        rule = (
-            "at most 63 characters of a-z, 0-9 and '-', neither beginning nor ending "
-            "with '-'"
-        )
-        _check(_AGENT_NAME, "the name of an environment", name, rule)
+        _check(_AGENT_NAME, "the name of an environment", name, _AGENT_RULE)
         try:
             check_selector(selector)
         except ValueError as error:

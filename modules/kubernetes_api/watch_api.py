@@ -45,6 +45,7 @@ from tunnel.api import Access, IPathReceiver, IStream
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.http1 import Exchange, HeadError, RequestHead, ResponseHead
 from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.texts import DNS_LABEL
 from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["WatchConnection", "WatchHost", "wants_watches"]
@@ -100,12 +101,11 @@ _PROTOCOLS = re.compile(rb"\r\nsec-websocket-protocol:([^\r]*)", re.I)
 _AGENT = re.compile(rb"\r\nuser-agent:[^\r]*", re.I)
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
-_LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _PARTS: Final = {
-    "group": re.compile(rf"{_LABEL}(\.{_LABEL}){{0,10}}"),
-    "version": re.compile(_LABEL),
-    "resource": re.compile(_LABEL),
-    "namespace": re.compile(_LABEL),
+    "group": re.compile(rf"{DNS_LABEL}(\.{DNS_LABEL}){{0,10}}"),
+    "version": re.compile(DNS_LABEL),
+    "resource": re.compile(DNS_LABEL),
+    "namespace": re.compile(DNS_LABEL),
 }
 _QUERY: Final = {
     "label_selector": "labelSelector",

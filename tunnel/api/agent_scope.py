@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from tunnel.config import field
+from tunnel.toolkit.texts import DNS_LABEL
 
 __all__ = ["MAX_SCOPE", "SCOPE", "AgentScope"]
 
@@ -17,7 +18,7 @@ SCOPE: Final = "scope"
 #: Maximum number of namespaces: each costs the API server a watch for each kind.
 MAX_SCOPE: Final = 20
 
-_NAMESPACE = re.compile("[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_NAMESPACE = re.compile(DNS_LABEL)
 
 
 def _are_namespaces(

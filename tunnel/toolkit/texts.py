@@ -17,6 +17,8 @@ from typing import Any
 from google.protobuf.message import Message
 
 __all__ = [
+    "DNS_LABEL",
+    "DNS_SUBDOMAIN",
     "SUBJECT_RULE",
     "clean",
     "clean_message",
@@ -25,6 +27,12 @@ __all__ = [
     "json_for_yaml",
     "shortened",
 ]
+
+#: Pattern for a DNS label of RFC 1123: the name of an agent, a Namespace or a Service.
+DNS_LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+
+#: Pattern for the name of most other objects: labels with dots between them.
+DNS_SUBDOMAIN = rf"{DNS_LABEL}(?:\.{DNS_LABEL})*"
 
 #: Maximum number of characters of a Kubernetes user or group: longer names are
 #: mistakes.

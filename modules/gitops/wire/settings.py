@@ -16,6 +16,7 @@ import attrs
 
 from modules.gitops.wire.commit_id import COMMIT
 from tunnel.config import Duration, Invalid, field, nearest
+from tunnel.toolkit.texts import DNS_LABEL, DNS_SUBDOMAIN
 
 __all__ = [
     "GitopsSection",
@@ -30,8 +31,6 @@ __all__ = [
 #: Maximum number of projects of one agent, which is also GitLab's limit.
 MAX_PROJECTS = 500
 
-#: Pattern for the name of a Namespace, or for a part of another name.
-_LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 
 #: Number of hexadecimal characters of `ManifestProject.selection`.
 SELECTION = 16
@@ -107,13 +106,13 @@ class ManifestPath:
 
 
 def _is_secret(instance: object, attribute: object, value: str) -> None:
-    if re.fullmatch(rf"{_LABEL}/{_LABEL}(\.{_LABEL})*", value) is None:
+    if re.fullmatch(rf"{DNS_LABEL}/{DNS_SUBDOMAIN}", value) is None:
         raise ValueError("must be namespace/name of a Secret")
 
 
 def is_namespace(instance: object, attribute: object, value: str) -> None:
     """Validate the name of a Namespace."""
-    if re.fullmatch(_LABEL, value) is None:
+    if re.fullmatch(DNS_LABEL, value) is None:
         raise ValueError(
             "must be the name of a Namespace: at most 63 lower-case letters, digits "
             "and '-'"
@@ -121,7 +120,7 @@ def is_namespace(instance: object, attribute: object, value: str) -> None:
 
 
 def _is_account(instance: object, attribute: object, value: str) -> None:
-    if value and re.fullmatch(rf"{_LABEL}/{_LABEL}(\.{_LABEL})*", value) is None:
+    if value and re.fullmatch(rf"{DNS_LABEL}/{DNS_SUBDOMAIN}", value) is None:
         raise ValueError("must be namespace/name of a ServiceAccount")
 
 
@@ -375,10 +374,7 @@ class ManifestProject:
 
 
 def _is_annotation(instance: object, attribute: object, value: str) -> None:
-    if (
-        value
-        and re.fullmatch(rf"{_LABEL}(\.{_LABEL})*/[A-Za-z0-9][-\w.]*", value) is None
-    ):
+    if value and re.fullmatch(rf"{DNS_SUBDOMAIN}/[A-Za-z0-9][-\w.]*", value) is None:
         raise ValueError("must be the full name of an annotation, example.org/name")
 
 

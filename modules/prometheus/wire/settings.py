@@ -8,10 +8,11 @@ from typing import Literal
 import attrs
 
 from tunnel.config import field
+from tunnel.toolkit.texts import DNS_LABEL
 
 __all__ = ["MAX_PREFIX", "PrometheusSection", "PrometheusService", "is_prefix"]
 
-_NAME = re.compile("[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = re.compile(DNS_LABEL)
 _PORT = re.compile("[1-9][0-9]{0,4}|[a-z0-9](?:[-a-z0-9]{0,13}[a-z0-9])?")
 _PATH = re.compile("(?:/[A-Za-z0-9._~:-]+)*")
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from tunnel.config import Invalid, field
+from tunnel.toolkit.texts import DNS_LABEL, DNS_SUBDOMAIN
 
 __all__ = ["SecretKey", "ServicePort", "WebhookTarget", "WebhooksSection"]
 
@@ -23,9 +24,8 @@ MAX_REFS = 100
 #: Maximum characters of the name of a ref, and of a path or URL.
 MAX_REF, MAX_URL = 250, 1000
 
-_LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
-_SERVICE = re.compile(rf"({_LABEL})/({_LABEL}):([1-9][0-9]{{0,4}})")
-_SECRET = re.compile(rf"({_LABEL})/({_LABEL}(?:\.{_LABEL})*)/([-._A-Za-z0-9]{{1,253}})")
+_SERVICE = re.compile(rf"({DNS_LABEL})/({DNS_LABEL}):([1-9][0-9]{{0,4}})")
+_SECRET = re.compile(rf"({DNS_LABEL})/({DNS_SUBDOMAIN})/([-._A-Za-z0-9]{{1,253}})")
 _NAME = re.compile(r"[A-Za-z0-9][-\w.]{0,62}", re.ASCII)
 _PATH = re.compile(r"/[!-~]*")
 _URL = re.compile(r"[!-~]+")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import NoReturn
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
@@ -18,6 +17,7 @@ from kas.identity import authenticators as module
 from kas.identity.authenticators import CHECK_TIMEOUT, Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
 from tests.kas.identities import IdentityCase
+from tests.stubborn import stubborn
 from tunnel.api import Access, AgentIdentity, IAuthenticator
 from tunnel.errors import CallError, Status
 from tunnel.program.runtime import Runtime
@@ -247,13 +247,6 @@ class AuthenticatorsTests(IdentityCase):
 
     def test_a_check_that_survives_its_cancellation(self) -> None:
         """It takes no room from others."""
-
-        async def stubborn() -> NoReturn:
-            while True:
-                try:
-                    await Deferred()
-                except CancelledError:
-                    continue
 
         self.patch(
             self.remote,

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 from twisted.internet.address import IPv4Address, UNIXAddress
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 from twisted.web.resource import Resource
 from websockets.frames import Frame, Opcode
@@ -16,6 +16,7 @@ from websockets.frames import Frame, Opcode
 from kas.web.listener import WebCollector
 from kas.web.requests import MAX_EARLY_BYTES
 from tests.kas.web.socket_client import Listener, Receiver, SocketClient
+from tests.stubborn import stubborn
 from tunnel.api import AcceptedWebSocket
 from tunnel.errors import CallError, Status
 from tunnel.hosting.web_sockets import ACCEPT_TIMEOUT, CLOSE_SECONDS, MAX_REASON_BYTES
@@ -183,15 +184,6 @@ def test_client_leaves(listener: Listener) -> None:
     client.lose()
     assert len(cancelled) == 1
     assert listener.factory.calls == listener.factory.connections == 0
-
-
-async def stubborn() -> None:
-    """Survive every cancellation."""
-    while True:
-        try:
-            await Deferred()
-        except CancelledError:
-            continue
 
 
 @pytest.mark.parametrize("is_stubborn", [False, True], ids=["waits", "survives"])

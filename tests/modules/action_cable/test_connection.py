@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 
 from modules.action_cable.connection import (
@@ -34,6 +34,7 @@ from tests.modules.action_cable.world import (
     denied,
     identifier,
 )
+from tests.stubborn import stubborn
 from tunnel.api import CableStarted, CredentialRevoked
 from tunnel.errors import CallError, Status
 
@@ -384,15 +385,6 @@ def test_cannot_be_checked(world: CableWorld) -> None:
         client = world.connect()
         world.clock.advance(CALL_SECONDS)
         assert client.seen() == [REMOTE, CLOSED]
-
-
-async def stubborn() -> None:
-    """Survive every cancellation."""
-    while True:
-        try:
-            await Deferred()
-        except CancelledError:
-            continue
 
 
 def test_client_leaves_while_checked(world: CableWorld) -> None:

@@ -11,6 +11,7 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import provider
 
+from tests.stubborn import stubborn
 from tests.tunnel.hosted import HostCase, no_module
 from tunnel.api import IServerModuleFactory
 from tunnel.config import Section, field, read
@@ -269,13 +270,6 @@ class StopTests(HostCase):
 
     def test_time_limit(self) -> None:
         """A module that hangs costs `STOP_TIMEOUT`, also if it is not cancelled."""
-
-        async def stubborn() -> None:
-            while True:
-                try:
-                    await Deferred()
-                except CancelledError:
-                    continue
 
         host = self.started("a", "b")
         self.does("stop b", lambda: Deferred.fromCoroutine(stubborn()))

@@ -16,6 +16,7 @@ from modules.gitops.agent.objects.documents import (
     read_json,
     read_yaml,
 )
+from tunnel.toolkit.texts import DNS_LABEL
 
 __all__ = [
     "Definition",
@@ -63,7 +64,7 @@ _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 #: of every kind.
 _NAME_HINT = "up to 253 ASCII characters other than spaces, / and %"
 _NAME = re.compile(r"[!-$&-.0-~]{1,253}")
-_NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_NAMESPACE = re.compile(DNS_LABEL)
 
 
 @attrs.frozen
