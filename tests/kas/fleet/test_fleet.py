@@ -14,7 +14,9 @@ from typing import Any, cast
 import attrs
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock
 from zope.interface.verify import verifyObject
@@ -58,7 +60,7 @@ from tunnel.session.factory import TunnelFactory
 from tunnel.session.keepalive import Keepalive
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.transport.tls import client_context
-from tunnel.transport.tlsio import TLSConnection
+from tunnel.transport.tlsio import TLSConnection, wrap_client
 from tunnel.util.flusher import Flusher
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
@@ -419,6 +421,17 @@ def test_a_session_of_a_replaced_secret(net: Network, secret: Path) -> None:
     assert one.fleet.peers.at(two.fleet._me.url).alive
 
 
+def _tls_connection(context: ssl.SSLContext) -> TLSConnection:
+    """A connection that trusts the CAs of *context*."""
+    layers = wrap_client(Factory(), context, "kas", Clock())
+    connection = layers.buildProtocol(IPv4Address("TCP", "192.0.2.1", 1))
+    assert isinstance(connection, TLSConnection)
+    connection._tls = context.wrap_bio(
+        ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="kas"
+    )
+    return connection
+
+
 @pytest.mark.parametrize(
     "setting", ["ca_certificate_file", "client_ca_certificate_file"]
 )
@@ -426,7 +439,6 @@ def test_a_removed_authority_ends_sessions(
     net: Network,
     secret: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     setting: str,
 ) -> None:
     """A further CA ends none."""
@@ -442,19 +454,13 @@ def test_a_removed_authority_ends_sessions(
     kas.start()
     assert kas.fleet.gateway is not None and kas.fleet._tokens is not None
     credentials = kas.fleet.gateway.credentials
-    ended: list[str] = []
-    connection = TLSConnection.__new__(TLSConnection)
-    context = client_context(str(file), system_pool=False)
-    connection._tls = context.wrap_bio(
-        ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="kas"
-    )
-    tunnel = World(clock=net.clock).agent().there
-    tunnel.transport = connection
-    monkeypatch.setattr(tunnel, "end", lambda code, text: ended.append(text))
-    monkeypatch.setattr(TunnelProtocol, "peer", "192.0.2.1")
+    agent = World(clock=net.clock).agent()
+    tunnel, transport = agent.there, agent.there.transport
+    tunnel.transport = _tls_connection(client_context(str(file), system_pool=False))
     by_us = setting == "ca_certificate_file"
     token = kas.fleet._tokens.sign("tls://127.0.0.1:2")
     credentials.opened(tunnel, token, by_us=by_us)
+    tunnel.transport = transport
     for content, expected in (
         (old.read_text() + new.read_text(), []),
         ("nonsense", []),
@@ -462,7 +468,8 @@ def test_a_removed_authority_ends_sessions(
     ):
         file.write_text(content)
         net.clock.advance(CHECK_INTERVAL)
-        assert ended == expected
+        agent.pipe.flush()
+        assert [str(closed) for closed in agent.closed] == expected
 
 
 @pytest.mark.parametrize(
