@@ -32,6 +32,9 @@ def stages() -> dict[str, list[tuple[str, str]]]:
             if word == "FROM":
                 name = rest.partition(" AS ")[2]
             found.setdefault(name, []).append((word, rest))
+    # Arguments before the first stage.
+    found["base images"] = [one for one in found[""] if one[0] == "ARG"]
+    found[""] = [one for one in found[""] if one[0] != "ARG"]
     return found
 
 
@@ -83,7 +86,10 @@ def test_image() -> None:
     build, final = found["build"], found["plain"]
     assert found[""] == [("FROM", "plain")]
     bases = {one[0][1].partition(" AS ")[0] for one in (build, final)}
-    assert len(bases) == 1
+    assert bases == {"${PYTHON_IMAGE}"}
+    arguments = dict(rest.split("=", 1) for _, rest in found["base images"])
+    assert arguments.keys() == {"PYTHON_IMAGE", "GO_IMAGE"}
+    assert found["tools"][0] == ("FROM", "${GO_IMAGE} AS tools")
     assert ("USER", "65532:65532") in final
     after = final[final.index(("USER", "65532:65532")) + 1 :]
     assert {word for word, _ in after} <= {"WORKDIR", "CMD"}
