@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -250,16 +251,30 @@ def _clusters(ctl: Ctl, callee: Callee, names: Sequence[str]) -> None:
 
 @namespace_option
 @clusters_option
+@click.option(
+    "--matrix",
+    is_flag=True,
+    help="One row for each application, and one column for each cluster.",
+)
 @callee_options
-def _applications(ctl: Ctl, callee: Callee, namespace: str, clusters: str) -> None:
+def _applications(
+    ctl: Ctl, callee: Callee, namespace: str, clusters: str, matrix: bool
+) -> None:
     """
     Show the applications of all clusters, with their versions and their health.
 
-    The labels of workloads name their application: those of Argo CD, Flux and Helm, and
-    the common labels app.kubernetes.io/instance, part-of and name.
+    Objects declare applications: Application of app.k8s.io and of Argo CD, and
+    Kustomization and HelmRelease of Flux. The labels of other workloads name their
+    application: those of Argo CD, Flux and Helm, and the common labels
+    app.kubernetes.io/instance, part-of and name.
+
+    A '!' in a matrix marks a version that differs from the version in most clusters.
     """
     answer = _grouped(callee, "Applications", namespace, clusters)
     found = answer.get("applications", [])
+    if matrix:
+        _show_groups(ctl, answer, *_application_matrix(found))
+        return
     head = ("NAME", "NAMESPACE", "CLUSTER", "VERSION", "HEALTH", "READY", "SOURCE")
     rows = [
         (
@@ -273,6 +288,38 @@ def _applications(ctl: Ctl, callee: Callee, namespace: str, clusters: str) -> No
         for one in found
     ]
     _show_groups(ctl, answer, head, rows)
+    for one in found:
+        for declared in one.get("declarations", []):
+            if problem := declared.get("problem"):
+                name = f"{declared.get('namespace')}/{declared.get('name')}"
+                ctl.note(printable(f"{declared.get('kind')} {name}: {problem}"))
+
+
+def _application_matrix(
+    found: Sequence[Mapping[str, Any]],
+) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Return the head and the rows of a table of applications by clusters."""
+    clusters = sorted({str(one.get("agentName", "")) for one in found})
+    # The versions of an application in each cluster, each with its health.
+    cells: dict[str, dict[str, dict[str, str]]] = {}
+    for one in found:
+        of = cells.setdefault(printable(one.get("name", "")), {})
+        version = printable(one.get("version", "")) or "?"
+        health = printable(one.get("health", ""))
+        of.setdefault(str(one.get("agentName", "")), {})[version] = health
+    rows: list[Sequence[str]] = []
+    for name, of in cells.items():
+        usual = Counter(tuple(one) for one in of.values()).most_common(1)[0][0]
+        row = [name]
+        for cluster in clusters:
+            texts = [
+                version if health in ("", "current") else f"{version} ({health})"
+                for version, health in of.get(cluster, {}).items()
+            ]
+            differs = texts and tuple(of[cluster]) != usual
+            row.append((", ".join(texts) or "-") + " !" * bool(differs))
+        rows.append(row)
+    return ("NAME", *map(printable, clusters)), rows
 
 
 @namespace_option

@@ -590,6 +590,21 @@ def _right_to_watch(namespace: str) -> list[dict[str, Any]]:
             "verbs": verbs,
         },
         {"apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": verbs},
+        {
+            "apiGroups": ["app.k8s.io", "argoproj.io"],
+            "resources": ["applications"],
+            "verbs": verbs,
+        },
+        {
+            "apiGroups": ["kustomize.toolkit.fluxcd.io"],
+            "resources": ["kustomizations"],
+            "verbs": verbs,
+        },
+        {
+            "apiGroups": ["helm.toolkit.fluxcd.io"],
+            "resources": ["helmreleases"],
+            "verbs": verbs,
+        },
     ]
     return _cluster_role(namespace, "cluster-data", rules)
 

@@ -27,7 +27,7 @@ import msgspec
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 
 from modules.cluster_data.agent.objects.store import KeptKey, ObjectStore
 from modules.cluster_data.agent.pod_state import pod_state
@@ -509,7 +509,10 @@ class ClusterCache:
         for key in tuple(kind.objects):
             self._remove(kind, key)
         if kind.reason != error.message:
-            self._log.info(
+            # Many clusters have no such API, which is no problem.
+            missing = error.status is Status.NOT_FOUND
+            self._log.emit(
+                LogLevel.debug if missing else LogLevel.info,
                 "{kind} is not in the live data of this cluster: {reason}",
                 kind=kind.kind.kind,
                 reason=error.message,

@@ -12,9 +12,17 @@ from typing import Any
 
 import msgspec
 
-from tunnel.api import KubernetesShape
+from tunnel.api import KubernetesMetadata, KubernetesShape
 
-__all__ = ["Event", "Namespace", "Node", "Pod", "Workload", "images_of"]
+__all__ = [
+    "DeclaringObject",
+    "Event",
+    "Namespace",
+    "Node",
+    "Pod",
+    "Workload",
+    "images_of",
+]
 
 
 #: Maximum number of characters of an image: a registry, a path, a tag and a digest.
@@ -70,11 +78,25 @@ class WorkloadSpec(_Fields):
     job_template: JobTemplate | None = None
 
 
+class AnnotatedMetadata(KubernetesMetadata):
+    """Metadata of kinds with few objects, whose annotations name a tool."""
+
+    annotations: dict[str, str] | None = None
+
+
 class Workload(KubernetesShape):
     """A Deployment, StatefulSet, DaemonSet, Job or CronJob."""
 
+    metadata: AnnotatedMetadata = msgspec.field(default_factory=AnnotatedMetadata)
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: dict[str, Any] | None = None
+
+
+class DeclaringObject(KubernetesShape):
+    """An object that declares an application; its kind may be any program's."""
+
+    spec: Any = None
+    status: Any = None
 
 
 class Condition(_Fields):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from zope.interface import implementer
 
+from modules.cluster_data.agent.views.applications import APPLICATIONS
 from modules.cluster_data.agent.views.events import EVENTS
 from modules.cluster_data.agent.views.nodes import NODES
 from modules.cluster_data.agent.views.problems import PROBLEMS
@@ -15,7 +16,7 @@ from tunnel.api import ClusterView, IClusterViews
 
 __all__ = ["OWN_VIEWS", "ViewRegistry"]
 
-OWN_VIEWS = (WORKLOADS, NODES, PROBLEMS, EVENTS)
+OWN_VIEWS = (WORKLOADS, NODES, PROBLEMS, EVENTS, APPLICATIONS)
 
 
 @implementer(IClusterViews)

@@ -8,6 +8,7 @@ The server half: receives rows, keeps them, and answers queries.
     rights.py        access reviews of readers, and their remembered results
     reader.py        answers to a reader, only with rows that the reader may see
     applications.py  applications and components, grouped from workloads
+    declarations.py  objects that declare an application, and their workloads
     known_components.py  components that kas recognizes
     usage.py         CPU and memory of nodes and pods of all clusters
     fleet.py         queries of operators and of GitLab

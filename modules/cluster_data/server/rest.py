@@ -272,6 +272,8 @@ def _grouped(one: Application | Component) -> dict[str, Any]:
     item["cluster"] = item.pop("agent_name")
     if isinstance(one, Component):
         item["recognizedBy"] = item.pop("recognized_by")
+    for declared in item.get("declarations", ()):
+        declared["unknownComponents"] = declared.pop("unknown_components")
     return item
 
 

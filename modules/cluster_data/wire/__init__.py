@@ -5,5 +5,6 @@ Messages of both halves.
     fleet.proto         queries about all clusters
     peers.proto         rows that kas ask each other for
     view_names.py       names of views
+    safe_links.py       addresses that a page may offer as links
     row_sum.py          the sum that agentk and kas compare instead of rows
 """

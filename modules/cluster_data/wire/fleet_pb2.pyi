@@ -139,7 +139,7 @@ class Completeness(_message.Message):
     def __init__(self, incomplete: _Optional[_Iterable[_Union[ClusterState, _Mapping]]] = ..., missing_kas: _Optional[_Iterable[str]] = ..., cut: bool = ..., queried: _Optional[int] = ..., as_of: _Optional[float] = ...) -> None: ...
 
 class Application(_message.Message):
-    __slots__ = ("agent_id", "agent_name", "namespace", "name", "source", "version", "health", "images", "workloads")
+    __slots__ = ("agent_id", "agent_name", "namespace", "name", "source", "version", "health", "images", "workloads", "declarations")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -149,6 +149,7 @@ class Application(_message.Message):
     HEALTH_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
     WORKLOADS_FIELD_NUMBER: _ClassVar[int]
+    DECLARATIONS_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     agent_name: str
     namespace: str
@@ -158,7 +159,78 @@ class Application(_message.Message):
     health: str
     images: _containers.RepeatedScalarFieldContainer[str]
     workloads: _containers.RepeatedCompositeFieldContainer[Workload]
-    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., source: _Optional[str] = ..., version: _Optional[str] = ..., health: _Optional[str] = ..., images: _Optional[_Iterable[str]] = ..., workloads: _Optional[_Iterable[_Union[Workload, _Mapping]]] = ...) -> None: ...
+    declarations: _containers.RepeatedCompositeFieldContainer[Declaration]
+    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., source: _Optional[str] = ..., version: _Optional[str] = ..., health: _Optional[str] = ..., images: _Optional[_Iterable[str]] = ..., workloads: _Optional[_Iterable[_Union[Workload, _Mapping]]] = ..., declarations: _Optional[_Iterable[_Union[Declaration, _Mapping]]] = ...) -> None: ...
+
+class Declaration(_message.Message):
+    __slots__ = ("tool", "kind", "namespace", "name", "type", "version", "description", "problem", "repository", "path", "wanted", "revision", "target", "owners", "links", "info", "references", "stated", "unknown_components")
+    class LinksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class InfoEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ReferencesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class StatedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOOL_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    REPOSITORY_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    INFO_FIELD_NUMBER: _ClassVar[int]
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    STATED_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_COMPONENTS_FIELD_NUMBER: _ClassVar[int]
+    tool: str
+    kind: str
+    namespace: str
+    name: str
+    type: str
+    version: str
+    description: str
+    problem: str
+    repository: str
+    path: str
+    wanted: str
+    revision: str
+    target: str
+    owners: _containers.RepeatedScalarFieldContainer[str]
+    links: _containers.ScalarMap[str, str]
+    info: _containers.ScalarMap[str, str]
+    references: _containers.ScalarMap[str, str]
+    stated: _containers.ScalarMap[str, str]
+    unknown_components: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tool: _Optional[str] = ..., kind: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., type: _Optional[str] = ..., version: _Optional[str] = ..., description: _Optional[str] = ..., problem: _Optional[str] = ..., repository: _Optional[str] = ..., path: _Optional[str] = ..., wanted: _Optional[str] = ..., revision: _Optional[str] = ..., target: _Optional[str] = ..., owners: _Optional[_Iterable[str]] = ..., links: _Optional[_Mapping[str, str]] = ..., info: _Optional[_Mapping[str, str]] = ..., references: _Optional[_Mapping[str, str]] = ..., stated: _Optional[_Mapping[str, str]] = ..., unknown_components: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Workload(_message.Message):
     __slots__ = ("kind", "name", "health", "reason", "ready", "wanted")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kas.ctl.common import Ctl
-from kas.ctl.live import MAX_SHOWN, _Rows, _table, _watch
+from kas.ctl.live import MAX_SHOWN, _application_matrix, _Rows, _table, _watch
 
 
 def row(name: str, kind: str = "Deployment", **columns: Any) -> dict[str, Any]:
@@ -54,6 +54,28 @@ def test_number_of_columns() -> None:
     found = [row("a") | {"columns": columns}]
     head, _ = table(found, "hosts")
     assert len(head) == 3 + MAX_SHOWN
+
+
+def test_applications_by_cluster() -> None:
+    """A version that most clusters do not have is marked."""
+    found = [
+        {"name": name, "agentName": cluster, "version": version, "health": health}
+        for name, cluster, version, health in (
+            ("shop", "berlin", "1.2", "current"),
+            ("shop", "paris", "1.3", "in progress"),
+            ("shop", "rome", "1.2", ""),
+            ("shop", "rome", "1.1", "current"),
+            ("shop", "wien", "1.2", "failed"),
+            ("db", "paris", "", "current"),
+        )
+    ]
+    head, rows = _application_matrix(found)
+    assert head == ("NAME", "berlin", "paris", "rome", "wien")
+    assert rows == [
+        ["shop", "1.2", "1.3 (in progress) !", "1.2, 1.1 !", "1.2 (failed)"],
+        ["db", "-", "?", "-", "-"],
+    ]
+    assert _application_matrix([]) == (("NAME",), [])
 
 
 class Answers:

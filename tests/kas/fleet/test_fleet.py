@@ -424,7 +424,7 @@ def test_a_session_of_a_replaced_secret(net: Network, secret: Path) -> None:
 def _tls_connection(context: ssl.SSLContext) -> TLSConnection:
     """A connection that trusts the CAs of *context*."""
     layers = wrap_client(Factory(), context, "kas", Clock())
-    connection = layers.buildProtocol(IPv4Address("TCP", "192.0.2.1", 1))
+    connection: Any = layers.buildProtocol(IPv4Address("TCP", "192.0.2.1", 1))
     assert isinstance(connection, TLSConnection)
     connection._tls = context.wrap_bio(
         ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="kas"

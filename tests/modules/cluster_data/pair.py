@@ -210,14 +210,14 @@ class LivePair:
 
         store._thread = fail
 
-    def damage(self, columns: str = "{}") -> None:
-        """Change a row behind the back of kas."""
+    def damage(self, columns: str = "{}", view: str = "workloads") -> None:
+        """Change the rows of a view behind the back of kas."""
         with sqlite3.connect(
             self._folder / "ClusterDataServer" / "rows.sqlite"
         ) as file:
-            change = "UPDATE rows SET columns = ? WHERE view = 'workloads'"
-            file.execute(change, (columns,))
-            file.execute("UPDATE views SET sum = sum + 1 WHERE view = 'workloads'")
+            change = "UPDATE rows SET columns = ? WHERE view = ?"
+            file.execute(change, (columns, view))
+            file.execute("UPDATE views SET sum = sum + 1 WHERE view = ?", (view,))
         file.close()
 
     def withdraw(self) -> None:

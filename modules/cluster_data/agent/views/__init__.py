@@ -1,8 +1,9 @@
 """
 Views: rows derived from objects, one object at a time.
 
-    workloads.py  controllers of pods
-    nodes.py      nodes
-    problems.py   objects that are not as specified
-    events.py     warnings
+    workloads.py     controllers of pods
+    nodes.py         nodes
+    problems.py      objects that are not as specified
+    events.py        warnings
+    applications.py  objects that declare an application
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from modules.cluster_data.agent.shapes import Workload, images_of
@@ -12,6 +12,7 @@ from tunnel.api import (
     ObjectKind,
     ViewRow,
     common_columns,
+    shortened,
 )
 
 __all__ = ["WORKLOADS", "WORKLOAD_KINDS"]
@@ -37,7 +38,20 @@ def _rows(one: ClusterObject) -> Iterator[ViewRow]:
     if workload.spec.job_template and workload.spec.job_template.spec:
         template = workload.spec.job_template.spec.template
     columns["images"] = images_of(template.spec if template else None)[:MAX_IMAGES]
+    columns.update(_tools(workload.metadata.annotations or {}))
     yield ViewRow(columns)
+
+
+def _tools(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the applications that tools name in annotations, and not in labels."""
+    if release := annotations.get("meta.helm.sh/release-name"):
+        yield "helm_release", shortened(release)
+    # NAME:GROUP/KIND:NAMESPACE/NAME, which Argo CD writes since version 3.
+    tracked, colon, _ = annotations.get("argocd.argoproj.io/tracking-id", "").partition(
+        ":"
+    )
+    if colon:
+        yield "argo_application", shortened(tracked)
 
 
 def _replicas(kind: str, found: Workload, status: dict[str, Any]) -> dict[str, Any]:
