@@ -94,6 +94,8 @@ class Retention:
         self._holds = Holds(state)
         #: Whether files of a hold have an event that it keeps, by id and file.
         self._kept: dict[tuple[str, str], bool] = {}
+        #: The holds that keep no event of the next file.
+        self._checked: frozenset[str] = frozenset()
         #: Why the next file is not removed although a limit is exceeded; empty if none
         #: is exceeded.
         self.problem = ""
@@ -103,6 +105,7 @@ class Retention:
         Remove files beyond the limits, and yield each of them.
 
         :raises OSError: if a file cannot be read or removed.
+        :raises ConfigurationError: if the holds cannot be read any more.
         """
         files = self._reader.files()
         sizes = {one.path: one.path.stat() for one in files}
@@ -149,6 +152,7 @@ class Retention:
         for hold in holds:
             if not hold.is_over(now) and self._keeps(hold.id, one, hold.keeps):
                 return f"hold {hold.id} keeps {one.path.name}"
+        self._checked = frozenset(hold.id for hold in holds)
         return ""
 
     def _keeps(
@@ -162,7 +166,10 @@ class Retention:
         return self._kept[key]
 
     def _drop(self, one: NamedFile, why: str) -> Dropped | None:
-        """Store the proof, and remove the file; return None if it was renamed."""
+        """
+        Store the proof, and remove the file; return None if the file was renamed, or
+        if there are further holds.
+        """
         digest, lines, since, until = sha256(), 0, "", ""
         notes: dict[str, str] = {}
         with open_log(one.path) as file:
@@ -182,12 +189,17 @@ class Retention:
             dropped = Dropped(
                 one.path.name, digest.hexdigest(), lines, since, until, why, notes
             )
-            self._store(dropped)
-            found = os.fstat(file.fileno())
-            named = one.path.stat()
-            if (found.st_dev, found.st_ino) != (named.st_dev, named.st_ino):
-                return None
-            one.path.unlink()
+            # Reading the file takes long enough for an operator to add a hold, which
+            # keeps events as soon as it is stored.
+            with self._state.lock():
+                if not self._checked.issuperset(hold.id for hold in self._holds.read()):
+                    return None
+                self._store(dropped)
+                found = os.fstat(file.fileno())
+                named = one.path.stat()
+                if (found.st_dev, found.st_ino) != (named.st_dev, named.st_ino):
+                    return None
+                one.path.unlink()
         return dropped
 
     def _store(self, dropped: Dropped) -> None:

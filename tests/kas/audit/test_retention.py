@@ -6,13 +6,16 @@ import gzip
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kas.audit import retention as retention_module
 from kas.audit.exports.cursor import Cursor, CursorFile
 from kas.audit.exports.reader import LogReader
 from kas.audit.files import in_order, lines_of
 from kas.audit.holds import FILE, MAX_HOLDS, Hold, Holds
+from kas.audit.last import FOLDER
 from kas.audit.notes import Checkpoint
 from kas.audit.retention import DROPPED, Dropped, Retention
 from kas.audit.verify import LogReport, Verdict, Verifier
@@ -265,3 +268,24 @@ def test_a_file_that_logrotate_renames(
     (dropped,) = retention.prune()
     assert dropped.name == "audit.jsonl.4"
     assert log.names() == ALL - {"audit.jsonl.2"}
+
+
+def test_a_hold_while_the_file_is_read(
+    log: OldLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hold keeps events from the moment in which it is stored."""
+    read, added = retention_module.lines_of, list[Hold]()
+
+    def adding(file: Any) -> Any:
+        if not added:
+            added.append(log.hold(user="u3"))
+        return read(file)
+
+    monkeypatch.setattr(retention_module, "lines_of", adding)
+    retention = log.retention(days=2.5)
+    assert list(retention.prune()) == []
+    assert "audit.jsonl.3" in log.names()
+    assert not log.state.file(FOLDER).joinpath(DROPPED).exists()
+    # The next attempt asks the hold.
+    assert list(retention.prune()) == []
+    assert retention.problem == f"hold {added[0].id} keeps audit.jsonl.3"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from hashlib import sha256
@@ -34,6 +34,10 @@ __all__ = ["KeptState", "KeptStates", "Replaced"]
 #: Maximum number of states of one source that are kept, and their maximum age in
 #: seconds.
 MAX_STATES, MAX_AGE = 200, 30 * 24 * 3600.0
+
+#: Maximum number of states of one object: an object that changes all the time must not
+#: displace the states of other objects.
+MAX_OF_OBJECT = 10
 
 #: Maximum bytes of all states, compressed: a Secret has room for a megabyte.
 MAX_BYTES = 700 * 1024
@@ -179,9 +183,8 @@ class KeptStates:
             packed = zlib.compress(text.encode())
             if len(packed) > MAX_ONE:
                 continue
-            names = (uid, metadata.get("resourceVersion", ""))
-            digest = sha256("\0".join(names).encode()).hexdigest()[:12]
-            yield f"{self._now():.0f}-{digest}", packed
+            version = metadata.get("resourceVersion", "")
+            yield f"{self._now():.0f}-{_state_id(uid, version)}", packed
 
     def _limited(self, data: Mapping[str, bytes]) -> dict[str, bytes]:
         """
@@ -197,14 +200,28 @@ class KeptStates:
             time = _time_in(name)
             return time <= now + AHEAD, time
 
+        of_object: Counter[str] = Counter()
         for name in sorted(data, key=rank, reverse=True):
-            if _time_in(name) < now - MAX_AGE:
+            of_object[_object_in(name)] += 1
+            is_old = _time_in(name) < now - MAX_AGE
+            if is_old or of_object[_object_in(name)] > MAX_OF_OBJECT:
                 continue
             size += len(name) + len(data[name])
             if len(kept) == MAX_STATES or size > MAX_BYTES:
                 break
             kept[name] = data[name]
         return kept
+
+
+def _state_id(uid: str, version: str) -> str:
+    """Return the id of a state, whose first half is the same for all of its object."""
+    whole = f"{uid}\0{version}"
+    halves = (sha256(one.encode()).hexdigest()[:8] for one in (uid, whole))
+    return "".join(halves)
+
+
+def _object_in(name: str) -> str:
+    return name.partition("-")[2][:8]
 
 
 def _time_in(name: str) -> float:

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from modules.gitops.agent.apply.backups import Replaced
-from modules.gitops.agent.apply.execution import LOOK_FIRST, Execution, looks
+from modules.gitops.agent.apply.execution import BUSY_TIMES, Execution, looks
 from modules.gitops.agent.apply.ledger import Ledger
 from modules.gitops.agent.apply.outcome import Outcome
 from modules.gitops.agent.apply.ownership_marks import OwnershipMarks
@@ -33,6 +33,7 @@ from tunnel.toolkit.parallel import in_parallel
 from tunnel.toolkit.time_limit import shielded
 
 __all__ = [
+    "ALWAYS_CHANGED",
     "ANSWER_SECONDS",
     "CLAIMED_MEANWHILE",
     "NOT_WHILE_FAILING",
@@ -47,6 +48,12 @@ ANSWER_SECONDS = 10.0
 #: Reason why an object is not pruned if it was annotated after the plan was made: the
 #: next pass checks whether another inventory claims it.
 CLAIMED_MEANWHILE = "another agent may have claimed it in the meantime; retrying"
+
+#: Reason why an object is not pruned that other clients change before each delete.
+ALWAYS_CHANGED = (
+    "it is not pruned, because another client changes it again and again; managedFields"
+    " of the object name the client"
+)
 
 #: Reason why an object is not pruned although the plan prunes it.
 NOT_WHILE_FAILING = "nothing is pruned while an object cannot be applied"
@@ -160,10 +167,17 @@ class Pruner:
                 return
         try:
             resource = await self._execution.resource_of(action.live)
-            while not await self._deleted(key, action, resource):
-                pass
+            # An object that other clients change all the time must not hold up the
+            # pass, which also repairs the drift of other objects.
+            backoff = looks()
+            for _ in range(BUSY_TIMES):
+                if await self._deleted(key, action, resource):
+                    return
+                await deferLater(self._execution.clock, backoff.failed())
         except CallError as error:
             self._ledger.note(key, Outcome.FAILED, words_of(key, error))
+        else:
+            self._ledger.note(key, Outcome.FAILED, ALWAYS_CHANGED)
 
     async def _deleted(
         self, key: ObjectKey, action: Action, resource: KubernetesResource
@@ -202,7 +216,6 @@ class Pruner:
             await shielded(deleting, ANSWER_SECONDS, clock)
         except CallError as error:
             if error.status is Status.ABORTED:
-                await deferLater(clock, LOOK_FIRST)
                 return False
             raise
         self._ledger.note(key, Outcome.PRUNED)

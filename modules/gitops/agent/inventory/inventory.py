@@ -453,6 +453,9 @@ class InventoryStore:
         # wrote the mark.
         signs = self._orders is not None
         is_ours = signs and any(one.is_signed for one in entries.values())
+        # Nor would another agentk keep inventories in the namespace of this agentk,
+        # whose Secret names the last writer.
+        is_ours = is_ours or (last == own and self.namespace == self._writer.namespace)
         if not is_ours and await self._writer.leads_elsewhere(mark):
             raise CallError(
                 Status.FAILED_PRECONDITION,
@@ -773,7 +776,9 @@ class InventoryStore:
         metadata = object_["metadata"]
         written: dict[str, Any]
         method = "POST"
-        if known is not None and known.get("immutable"):
+        if known is not None and (
+            known.get("immutable") or "deletionTimestamp" in known["metadata"]
+        ):
             recreating = Deferred.fromCoroutine(self._recreated(path, object_, known))
             return await shielded(recreating, RECREATE_SECONDS, self._clock)
         if known is not None:
@@ -789,25 +794,12 @@ class InventoryStore:
         self, path: str, object_: dict[str, Any], known: dict[str, Any]
     ) -> dict[str, Any]:
         """
-        Delete and create a ConfigMap that another client made immutable, so that nobody
-        can change it any more.
+        Delete and create a ConfigMap that another client made immutable or deleted, so
+        that nobody can change it any more.
 
         :raises CallError: as `_stored`.
         """
-        name, metadata = object_["metadata"]["name"], known["metadata"]
-        try:
-            await self._client.delete(
-                _CONFIG_MAPS,
-                name,
-                self.namespace,
-                uid=metadata["uid"],
-                resource_version=metadata["resourceVersion"],
-            )
-        except CallError as error:
-            # If only the response was lost, the ConfigMap is gone; otherwise the API
-            # server refuses to create it.
-            if error.status not in UNDECIDED:
-                raise self._explained(error) from None
+        await self._delete(path, known)
         until = self._clock.seconds() + RECREATE_SECONDS
         backoff = Backoff(lambda: 1.0, RECREATE_FIRST, RECREATE_MOST)
         while True:
@@ -820,14 +812,53 @@ class InventoryStore:
                     raise self._explained(error) from None
                 self._log.warn(
                     "cannot create the inventory {namespace}/{name}, which was deleted "
-                    "because it was immutable; retrying: {reason}",
+                    "because nobody could change it any more; retrying: {reason}",
                     namespace=self.namespace,
-                    name=name,
+                    name=object_["metadata"]["name"],
                     reason=clean(error.message, MAX_REASON, " "),
                 )
                 await deferLater(self._clock, backoff.failed())
             else:
                 return created
+
+    async def _delete(self, path: str, known: dict[str, Any]) -> None:
+        """
+        Delete a ConfigMap if it is unchanged.
+
+        :raises CallError: as `_stored`.
+        """
+        try:
+            known = await self._without_finalizers(path, known)
+            metadata = known["metadata"]
+            await self._client.delete(
+                _CONFIG_MAPS,
+                metadata["name"],
+                self.namespace,
+                uid=metadata["uid"],
+                resource_version=metadata["resourceVersion"],
+            )
+        except CallError as error:
+            # If only the response was lost, the ConfigMap is gone; otherwise the API
+            # server refuses to create it.
+            if error.status not in UNDECIDED:
+                raise self._explained(error) from None
+
+    async def _without_finalizers(
+        self, path: str, known: dict[str, Any]
+    ) -> dict[str, Any]:
+        """
+        Remove the finalizers of a ConfigMap; agentk sets none, and nobody may remove
+        those of another client.
+
+        :raises CallError: ABORTED if the ConfigMap has changed.
+        """
+        metadata = known["metadata"]
+        if not metadata.get("finalizers"):
+            return known
+        changed = known | {"metadata": metadata | {"finalizers": []}}
+        written: dict[str, Any]
+        written = await self._client.json("PUT", f"{path}/{metadata['name']}", changed)
+        return written
 
     async def _all(
         self, first: dict[str, Any], problems: list[str]
@@ -976,37 +1007,65 @@ def entry_of(data: Mapping[str, str], key: ObjectKey) -> InventoryEntry | None:
 def _sealed(
     key: ObjectKey, entry: InventoryEntry, seal: str, number: str
 ) -> InventoryEntry:
-    """Sign an entry, unless another client wrote it."""
+    """Sign an entry, unless another client wrote it, and the reason why it is held."""
+    if entry.held:
+        # As it is read again.
+        held = clean(entry.held, MAX_REASON)
+        signature = _signature(seal, *key, entry.uid, number, "held", held)
+        entry = attrs.evolve(entry, held=f"{held}:{signature}")
     if not entry.is_signed:
         return entry
-    signature = _signature(key, entry.uid, entry.applied, seal, number)
+    signature = _signature(seal, *_signed_fields(key, entry, entry.applied, number))
     return attrs.evolve(entry, applied=f"{entry.applied}:{signature}")
 
 
 def _opened(key: ObjectKey, entry: InventoryEntry, orders: Orders) -> InventoryEntry:
     """
     Return an entry, and whether agentk signed it; without a signature, ``applied`` is
-    removed.
+    removed, and ``held`` also.
 
     Other clients may write inventories, and could otherwise hide that an object differs
-    from Git.
+    from Git, or hold its delete.
     """
-    applied, _, signature = entry.applied.rpartition(":")
     seal, last = orders.seal, orders.last
-    numbers = last.numbers
+    applied, _, signature = entry.applied.rpartition(":")
+    held, _, held_signature = entry.held.rpartition(":")
+
+    def signs(signature: str, *fields: Any) -> bool:
+        return signature.isascii() and hmac.compare_digest(
+            signature, _signature(seal, *fields)
+        )
+
+    numbers = last.numbers if seal else frozenset[str]()
+    if held and not any(
+        signs(held_signature, *key, entry.uid, one, "held", held) for one in numbers
+    ):
+        held = ""
     if not entry.uid:
         # The entry is for an object that an interrupted execution may have created.
-        numbers = frozenset((last.number,)) - {last.done}
-    if seal and signature.isascii():
-        for number in numbers:
-            expected = _signature(key, entry.uid, applied, seal, number)
-            if hmac.compare_digest(signature, expected):
-                return attrs.evolve(entry, applied=applied)
-    return attrs.evolve(entry, applied="", is_signed=False)
+        numbers = frozenset((last.number,)) - {last.done} if seal else numbers
+    is_signed = any(
+        signs(signature, *_signed_fields(key, entry, applied, one)) for one in numbers
+    )
+    return attrs.evolve(
+        entry, applied=applied if is_signed else "", held=held, is_signed=is_signed
+    )
 
 
-def _signature(key: ObjectKey, uid: str, applied: str, seal: str, number: str) -> str:
-    text = json.dumps([*key, uid, applied, number])
+def _signed_fields(
+    key: ObjectKey, entry: InventoryEntry, applied: str, number: str
+) -> list[Any]:
+    """
+    Return the fields that agentk signs.
+
+    Few entries have any of the last two, which earlier versions did not sign.
+    """
+    more = [entry.claimed, entry.leaves] if entry.claimed or entry.leaves else []
+    return [*key, entry.uid, applied, number, *more]
+
+
+def _signature(seal: str, *fields: Any) -> str:
+    text = json.dumps(fields)
     return hmac.new(seal.encode(), text.encode(), "sha256").hexdigest()[:MAC]
 
 
@@ -1057,7 +1116,7 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     if any(len(one) > most or not one.isprintable() for one, most in limits):
         raise ValueError(f"another client wrote the value of {clean(text, 300)}")
     # The reason is only shown.
-    held = clean(held, MAX_REASON)
+    held = clean(held, MAX_REASON + MAC + 1)
     entry = InventoryEntry(uid, held, applied, claimed, leaves)
     if text.startswith(_ODD):
         parts = known.get("key")

@@ -29,6 +29,10 @@ _LEASES = KubernetesResource("coordination.k8s.io", "v1", "Lease", "leases", Tru
 #: Maximum seconds that the clock of another agentk's node may be behind.
 CLOCKS_DIFFER = 60.0
 
+#: Maximum seconds of a Lease: users may write any number into the Leases of their
+#: namespaces, and agentk's Leases last for less than a minute.
+MAX_LEASE = 3600.0
+
 #: Pattern of a mark ``agent@namespace/name`` as agentk writes it; other users may have
 #: written any text in place of a mark.
 _MARK = re.compile(r"[^@/]{0,200}@([-a-z0-9]{1,63})/([-.a-z0-9]{1,253})")
@@ -61,6 +65,11 @@ class InventoryWriter:
     def mark(self) -> str:
         """Mark of this agentk."""
         return f"{self.agent}@{self.lease}"
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of this agentk's Lease; empty without a Lease."""
+        return self.lease.partition("/")[0] if "/" in self.lease else ""
 
     async def wrote(self, inventory_id: str, namespace: str) -> bool:
         """
@@ -106,7 +115,7 @@ class InventoryWriter:
         spec = lease.get("spec") or {}
         try:
             renewed = datetime.fromisoformat(str(spec.get("renewTime"))).timestamp()
-            seconds = float(spec.get("leaseDurationSeconds") or 0)
+            seconds = min(float(spec.get("leaseDurationSeconds") or 0), MAX_LEASE)
         except ValueError:
             return False
         held = bool(spec.get("holderIdentity"))

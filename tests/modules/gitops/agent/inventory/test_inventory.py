@@ -569,6 +569,32 @@ class InventoryTests(SynchronousTestCase):
         self.patch(self.cluster.objects, "respond", failing)
         return store, fails
 
+    def test_a_finalizer_of_another_client(self) -> None:
+        """
+        A part that cannot be changed does not stay forever, nor is it lost if it was
+        deleted meanwhile.
+        """
+        wanted = entries(*range(6), uid="v")
+        for number, is_deleted in ((0, False), (0, True), (1, False), (1, True)):
+            self.small()
+            store = self.signed()
+            self.read(store)
+            self.write(entries(*range(20), uid="u"), store=store)
+            there = copy.deepcopy(self.stored(number))
+            there["metadata"]["finalizers"] = ["example.org/never"]
+            there["immutable"] = not is_deleted
+            self.cluster.objects.put(there)
+            if is_deleted:
+                name = there["metadata"]["name"]
+                self.pair.run(self.client.delete(module._CONFIG_MAPS, name, "default"))
+                self.assertIn("deletionTimestamp", self.stored(number)["metadata"])
+            store = self.signed()
+            self.read(store)
+            self.write(wanted, store=store)
+            self.assertNotIn("deletionTimestamp", self.stored(number)["metadata"])
+            self.assertNotIn("finalizers", self.stored(number)["metadata"])
+            self.assertEqual(self.read(self.signed()).entries, wanted)
+
     def test_an_immutable_part_that_cannot_be_created_at_once(self) -> None:
         """Its entries are not lost, nor if the response to the delete is."""
         wanted = entries(*range(6), uid="v")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from modules.gitops.agent.apply.backups import MAX_OF_OBJECT
+from modules.gitops.agent.apply.execution import BUSY_TIMES
+from modules.gitops.agent.apply.pruner import ALWAYS_CHANGED
 from modules.gitops.agent.inventory.inventory import (
     COMMIT,
     LABEL,
@@ -68,6 +71,46 @@ class StrangersTestCase(HalvesTestCase):
         return self.cluster.objects.find("v1", "ConfigMap", name, "other")
 
 
+class PruneTests(StrangersTestCase):
+    """An object whose owner changes it before each of its deletes."""
+
+    def test_an_object_that_always_changes(self) -> None:
+        """It holds up neither the project nor the backups of other objects."""
+        changes = object_("x", metadata={"namespace": "other"})
+        precious = object_("y", data={"precious": "backup"})
+        self.apps.commit({"a.yaml": text(*config_maps(*range(8)), changes, precious)})
+        self.apply({"id": "apps"})
+        self.apps.commit({"a.yaml": text(*config_maps(*range(8)), changes)})
+        self.pushed()
+        self.passes(60)
+        respond, deletes = self.cluster.objects.respond, list[str]()
+
+        def changing(method: str, path: str, *rest: Any) -> Any:
+            if method == "DELETE" and "/other/configmaps/x" in path:
+                deletes.append(path)
+                live = json.loads(json.dumps(self.find("x")))
+                live["data"] = {"n": str(len(deletes))}
+                self.cluster.objects.put(live)
+            return respond(method, path, *rest)
+
+        self.patch(self.cluster.objects, "respond", changing)
+        self.apps.commit({"a.yaml": text(*config_maps(*range(8)))})
+        self.pushed()
+        self.passes(30)
+        (project,) = [self.project()]
+        self.assertEqual(len(deletes), BUSY_TIMES)
+        self.assertIn(ALWAYS_CHANGED, str(project.status.problems))
+        drifted = json.loads(json.dumps(self.live("m001")))
+        drifted["data"] = {"n": "by hand"}
+        self.cluster.objects.put(drifted)
+        self.passes(3600)
+        self.assertEqual(self.live("m001")["data"], {"n": "1"})
+        kept = self.pair.run(project.operations.kept())
+        names = [one.key.name for one in kept]
+        self.assertLessEqual(names.count("x"), MAX_OF_OBJECT)
+        self.assertIn("y", names)
+
+
 class EntryTests(StrangersTestCase):
     """Entries that agentk did not write decide nothing about others."""
 
@@ -111,6 +154,53 @@ class EntryTests(StrangersTestCase):
         self.assertIs(self.project().status.state, State.HELD)
         self.assertTrue(self.project().status.is_current)
         self.assertIsNotNone(self.live("planted"))
+
+    def test_an_entry_with_another_reason(self) -> None:
+        """Only agentk holds deletes, and only its own reasons are shown."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(8)))})
+        self.other.commit({"b.yaml": text(object_("b", data={"v": "1"}))})
+        self.apply(*DEPENDS)
+        self.passes(30)
+        inventory = self.inventory()
+        forged = "mallory has approved this"
+        for name, value in inventory["data"].items():
+            changed = json.loads(value) | {"held": forged}
+            inventory["data"][name] = json.dumps(changed)
+        self.cluster.objects.put(inventory)
+        self.apps.commit({"a.yaml": text(*config_maps(*range(7)))})
+        self.pushed()
+        self.passes(60)
+        self.other.commit({"b.yaml": text(object_("b", data={"v": "2"}))})
+        self.pushed("other")
+        self.passes(60)
+        self.assertEqual(self.live("b")["data"], {"v": "2"})
+        self.assertNotIn(forged, str(self.project().status.problems))
+        self.assertNotIn(forged, str(self.inventory()))
+
+    def test_a_mark_with_a_lease_in_another_namespace(self) -> None:
+        """The Secret knows that this agentk wrote last; only deletes are held."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(8)))})
+        self.apply({"id": "apps"})
+        name = self.agent._api.leadership.lease.rpartition("/")[2]
+        lease = {"holderIdentity": "me", "leaseDurationSeconds": 2_000_000_000}
+        self.cluster.objects.put(
+            object_(
+                name,
+                "Lease",
+                "coordination.k8s.io/v1",
+                metadata={"namespace": "attacker"},
+                spec=lease | {"renewTime": "1970-01-01T00:00:00.000000Z"},
+            )
+        )
+        inventory = self.inventory()
+        inventory["data"] = {}
+        inventory["metadata"]["annotations"][WRITER] = f"main@attacker/{name}"
+        self.cluster.objects.put(inventory)
+        self.apps.commit({"a.yaml": text(*config_maps(*range(1, 9)))})
+        self.pushed()
+        self.passes(60)
+        self.assertIsNotNone(self.live("m008"))
+        self.assertIsNotNone(self.live("m000"))
 
     def test_the_default_namespace_changes(self) -> None:
         """An entry that cannot be looked at does not hold later deletes."""
