@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf.message import Message
@@ -43,6 +44,9 @@ SUBJECT_RULE = f"1 to {_MAX_SUBJECT} printable characters, without blanks at the
 
 #: Number of characters of a page or another response that an error text quotes.
 _EXCERPT = 200
+
+#: Minimum number of characters of a secret: a shorter one could be any word.
+MIN_SECRET = 6
 
 #: Placeholder for the omitted middle of a long text.
 _GAP = " ... "
@@ -77,8 +81,17 @@ def shortened(text: str, most: int) -> str:
     return text[: most - len(_GAP) - end] + _GAP + text[len(text) - end :]
 
 
-def excerpt(body: bytes) -> str:
-    """Return the beginning of a text from another program, on one line."""
+def excerpt(body: bytes, secrets: Iterable[str] = ()) -> str:
+    """
+    Return the beginning of a text from another program, on one line.
+
+    :param secrets: values that the program received, such as ``Bearer TOKEN``; some
+        programs repeat a request in their response.
+    """
+    for value in secrets:
+        for part in (value, value.rpartition(" ")[2]):
+            if len(part) >= MIN_SECRET:
+                body = body.replace(part.encode(), b"***")
     text = body[:_EXCERPT].decode("utf-8", "replace")
     return " ".join(clean(text, _EXCERPT, " ").split())
 

@@ -141,20 +141,26 @@ class HTTPConnectEndpoint:
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         request = self._request()
+        secrets = [*self._basic, *(value for _, value in self.headers)]
 
         def build(factory: LayerFactory, address: IAddress) -> Handover:
-            return _ConnectProtocol(factory, address, request, self.proxy_name)
+            return _ConnectProtocol(factory, address, request, self.proxy_name, secrets)
 
         factory = LayerFactory(protocolFactory, self.clock, self.timeout, build)
         return connect_through(self.proxy_endpoint, factory)
 
+    @property
+    def _basic(self) -> list[str]:
+        """The value of ``Proxy-Authorization``, if there are credentials."""
+        if self.credentials is None:
+            return []
+        pair = ":".join(self.credentials).encode("utf-8")
+        return [f"Basic {base64.b64encode(pair).decode('ascii')}"]
+
     def _request(self) -> bytes:
         target = join_host_port(self.host, self.port)
         lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
-        if self.credentials is not None:
-            pair = ":".join(self.credentials).encode("utf-8")
-            basic = base64.b64encode(pair).decode("ascii")
-            lines.append(f"Proxy-Authorization: Basic {basic}")
+        lines.extend(f"Proxy-Authorization: {value}" for value in self._basic)
         lines.extend(f"{name}: {value}" for name, value in self.headers)
         for line in lines:
             if "\r" in line or "\n" in line:
@@ -171,10 +177,16 @@ class _ConnectProtocol(Handover):
     error_type = ProxyError
 
     def __init__(
-        self, factory: LayerFactory, address: IAddress, request: bytes, proxy_name: str
+        self,
+        factory: LayerFactory,
+        address: IAddress,
+        request: bytes,
+        proxy_name: str,
+        secrets: Sequence[str],
     ) -> None:
         super().__init__(factory, address)
         self._request = request
+        self._secrets = secrets
         self._name = proxy_name
         self._head = b""
 
@@ -221,8 +233,9 @@ class _ConnectProtocol(Handover):
             # further bytes come from the destination.
             self.hand_over(rest)
         else:
-            phrase = excerpt(status_line[2] or b"")
-            detail = _HINTS.get(status) or excerpt(rest) or "no explanation"
+            phrase = excerpt(status_line[2] or b"", self._secrets)
+            page = excerpt(rest, self._secrets)
+            detail = _HINTS.get(status) or page or "no explanation"
             self.refuse(
                 "status",
                 f"proxy {self._name} responded with {status} {phrase}".rstrip()

@@ -369,11 +369,13 @@ class _ClientConnection(_WebSocket):
         return self._describe(int(line[1]), line[2] or b"", body, "")
 
     def _describe(self, status: int, phrase: bytes, body: bytes, location: str) -> str:
-        text = f"{self._where} responded with {status} {excerpt(phrase)}".rstrip()
+        secrets = [value for _, value in self._headers]
+        said = excerpt(phrase, secrets)
+        text = f"{self._where} responded with {status} {said}".rstrip()
         text += " instead of opening a WebSocket"
         if location:
-            text += f"; it redirects to {excerpt(location.encode())}"
-        page = excerpt(body)
+            text += f"; it redirects to {excerpt(location.encode(), secrets)}"
+        page = excerpt(body, secrets)
         return f"{text}: {page}" if page else text
 
     def _lost_while_negotiating(self, reason: Failure) -> None:

@@ -102,7 +102,9 @@ class _HttpReceiver:
             inner = getattr(error, "reasons", None)
             cause = inner[0].value if inner else error
             raise Unsent(str(cause) or type(cause).__name__) from None
-        text = f"the receiver responded with {code}: {excerpt(answer)}"
+        # A gateway may repeat the request in its response.
+        sent = excerpt(answer, [headers.get("Authorization", "")])
+        text = f"the receiver responded with {code}: {sent}"
         if code == _TOO_LARGE or code in _INVALID:
             raise NotAccepted(text, code == _TOO_LARGE)
         if not 200 <= code < 300:

@@ -274,12 +274,12 @@ def test_a_hold_while_the_file_is_read(
     log: OldLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hold keeps events from the moment in which it is stored."""
-    read, added = retention_module.lines_of, list[Hold]()
+    added: list[Hold] = []
 
     def adding(file: Any) -> Any:
         if not added:
             added.append(log.hold(user="u3"))
-        return read(file)
+        return lines_of(file)
 
     monkeypatch.setattr(retention_module, "lines_of", adding)
     retention = log.retention(days=2.5)

@@ -248,6 +248,16 @@ class ConnectTests(SynchronousTestCase):
         self.assertNotIn("\x1b", message)
         self.assertLess(len(message), 300)
 
+    def test_repeated_request(self) -> None:
+        """A proxy may show the request; its credentials stay out of the message."""
+        more = [("X-Key", "token-of-mine")]
+        connecting = self.connect(credentials=("me", "hunter2"), headers=more)
+        request = self.below.transport.value()
+        self.answer(b"HTTP/1.1 502 Bad Gateway\r\n\r\n" + request)
+        message = self.refused(connecting, "status")
+        self.assertIn("Proxy-Authorization: ***", message)
+        self.assertIn("X-Key: ***", message)
+
     def test_not_http(self) -> None:
         for answer in (
             b"SSH-2.0-OpenSSH_9.2\r\n",

@@ -266,6 +266,15 @@ class ClientTests(SynchronousTestCase):
             self.answer(answer)
             self.assertLess(len(self.refused(connecting, label, *words)), 400)
 
+    def test_repeated_request(self) -> None:
+        """A page may show the request; its credentials stay out of the message."""
+        connecting = self.connect(Authorization="Bearer token-of-mine")
+        page = b"you sent token-of-mine"
+        head = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n" % len(page)
+        self.answer(head + page)
+        message = self.refused(connecting, "status", "you sent ***")
+        self.assertNotIn("token-of-mine", message)
+
     def test_page_without_length(self) -> None:
         """A page that ends with the connection is in the message as well."""
         for half_closed in (False, True):

@@ -139,6 +139,15 @@ def test_events_that_are_sent_again(http: HttpWorld, code: int) -> None:
     assert len(http.server.headers) == 1
 
 
+def test_a_gateway_that_repeats_the_request(http: HttpWorld) -> None:
+    """Its text goes to the log of kas, and the token must not."""
+    token = http.secret.read_text()
+    text = f"not allowed: Authorization: Bearer {token}".encode()
+    http.server.answer = lambda: succeed(FakeResponse(403, text))
+    error = str(http.send(http.otlp))
+    assert error.endswith("403: not allowed: Authorization: ***")
+
+
 @pytest.mark.parametrize(
     ("code", "too_large"), [(413, True), (400, False), (422, False)]
 )
