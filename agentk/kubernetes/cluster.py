@@ -31,7 +31,7 @@ from tunnel.api import ICluster
 from tunnel.errors import ConfigurationError
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.files import WatchedFile, file_version, read_secret_file
-from tunnel.transport.tls import ALPN_HTTP, client_context
+from tunnel.transport.tls import ALPN_HTTP, client_context, identity_files
 from tunnel.transport.tlsio import TLSClientEndpoint
 
 __all__ = ["ClusterAccess", "find_cluster"]
@@ -235,8 +235,7 @@ class ClusterAccess:
                     None if target.ca_file is None else str(target.ca_file),
                     target.ca_data,
                     insecure=target.insecure,
-                    cert_file=cert_path,
-                    key_file=key_path,
+                    identity=identity_files(cert_path, key_path),
                     alpn=(ALPN_HTTP,),
                     # The API server determines the version of TLS, so 1.2 is permitted.
                     minimum_version=ssl.TLSVersion.TLSv1_2,

@@ -62,7 +62,7 @@ from tunnel.rpc.dispatch import Dispatcher
 from tunnel.toolkit.repeated import Repeated
 from tunnel.toolkit.until import until
 from tunnel.transport.address import KasAddress, client_endpoint
-from tunnel.transport.tls import ALPN_TUNNEL, client_context
+from tunnel.transport.tls import ALPN_TUNNEL, client_context, identity_files
 
 if TYPE_CHECKING:
     from kas.redis import RedisClient
@@ -473,8 +473,7 @@ class Fleet:
         return client_context(
             ca_file=str(authorities) if authorities else None,
             any_name=any_name,
-            cert_file=str(certificate) if mutual else None,
-            key_file=str(key) if mutual else None,
+            identity=identity_files(certificate, key) if mutual else None,
             # Trust only the CAs of the operator, because the addresses of other kas
             # come from Redis.
             system_pool=authorities is None,

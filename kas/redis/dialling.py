@@ -19,7 +19,7 @@ from twisted.internet.protocol import Factory
 from kas.config.redis import SENTINEL_PORT, Redis, read_password, redis_address
 from kas.redis.connection import Command, Connection, RedisUnavailable, ask
 from tunnel.toolkit.files import warn_if_public
-from tunnel.transport.tls import client_context
+from tunnel.transport.tls import client_context, identity_files
 from tunnel.transport.tlsio import TLSClientEndpoint
 
 __all__ = ["Dialler"]
@@ -150,8 +150,7 @@ class Dialler:
         # Read the files for each connection, because certificates are renewed.
         return client_context(
             _path(tls.ca_certificate_file),
-            cert_file=_path(tls.certificate_file),
-            key_file=_path(tls.key_file),
+            identity=identity_files(tls.certificate_file, tls.key_file),
             alpn=(),
             # Permit TLS 1.2, because Redis may not support 1.3.
             minimum_version=ssl.TLSVersion.TLSv1_2,

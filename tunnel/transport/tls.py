@@ -39,6 +39,7 @@ __all__ = [
     "certificate_validity",
     "client_context",
     "describe_error",
+    "identity_files",
     "name_mismatch",
 ]
 
@@ -202,14 +203,13 @@ class ReloadingServerContext:
         )
 
 
-def client_context(  # noqa: PLR0913 - each is an option of its own
+def client_context(
     ca_file: str | None = None,
     ca_data: str | bytes | None = None,
     *,
     insecure: bool = False,
     any_name: bool = False,
-    cert_file: str | None = None,
-    key_file: str | None = None,
+    identity: tuple[str, str] | None = None,
     alpn: Sequence[str] = (ALPN_TUNNEL,),
     minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
     system_pool: bool = True,
@@ -222,8 +222,8 @@ def client_context(  # noqa: PLR0913 - each is an option of its own
     :param insecure: whether to verify nothing.
     :param any_name: whether to verify the issuer of the certificate but not its name:
         only for inspecting a certificate, never for sending data.
-    :param cert_file: our certificate, for servers that require one; *key_file* may be
-        the same file.
+    :param identity: our certificate and key, for servers that require a certificate;
+        see `identity_files`.
     :param system_pool: whether to trust the system's CAs, too; False in a kubeconfig.
     :raises ConfigurationError: a file is invalid; the error names it.
     """
@@ -246,9 +246,19 @@ def client_context(  # noqa: PLR0913 - each is an option of its own
                 _fail("the given CA certificate", f"is not a certificate ({error})")
     if any_name:
         context.check_hostname = False
-    if cert_file is not None:
-        _load_identity(context, cert_file, key_file or cert_file)
+    if identity is not None:
+        _load_identity(context, *identity)
     return context
+
+
+def identity_files(
+    certificate: str | Path | None, key: str | Path | None
+) -> tuple[str, str] | None:
+    """
+    Return the paths of a certificate and its key, which may be in the same file; None
+    without a certificate.
+    """
+    return None if certificate is None else (str(certificate), str(key or certificate))
 
 
 def check_authorities(path: str) -> None:

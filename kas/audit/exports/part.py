@@ -33,7 +33,7 @@ from kas.http_client import make_agent
 from kas.state.directory import StateDirectory
 from tunnel.program.parts import Part
 from tunnel.program.runtime import Runtime
-from tunnel.transport.tls import client_context
+from tunnel.transport.tls import client_context, identity_files
 
 __all__ = ["AuditExports"]
 
@@ -197,18 +197,10 @@ class AuditExports(Collector, Part):
 
 def _context(settings: AuditExport) -> ssl.SSLContext:
     """Return the context of TLS, with the current content of the files."""
-    ca, own, key = (
-        None if one is None else str(one)
-        for one in (
-            settings.ca_certificate_file,
-            settings.certificate_file,
-            settings.key_file,
-        )
-    )
+    ca = settings.ca_certificate_file
     return client_context(
-        ca_file=ca,
-        cert_file=own,
-        key_file=key,
+        ca_file=None if ca is None else str(ca),
+        identity=identity_files(settings.certificate_file, settings.key_file),
         alpn=(),
         minimum_version=ssl.TLSVersion.TLSv1_2,
         system_pool=ca is None,

@@ -32,6 +32,7 @@ from tunnel.transport.tls import (
     certificate_pin,
     certificate_validity,
     client_context,
+    identity_files,
 )
 
 
@@ -113,7 +114,7 @@ class ServerContextTests(FilesTestCase):
         """With a CA, certificates are taken, demanded if told so, and verified."""
         mine = certificates.client_identity().write(self.directory, "client")
         required = self.server(client_ca_file=self.ca, require_client_cert=True)()
-        client = self.client(cert_file=mine[0], key_file=mine[1])
+        client = self.client(identity=mine)
         ours, _ = shake(required, client)
         self.assertEqual(
             ours.getpeercert(True), certificates.client_identity().certificate_der
@@ -127,7 +128,7 @@ class ServerContextTests(FilesTestCase):
             certificates.authority().issue("agent.example", expired=True),
         ):
             paths = stranger.write(self.directory, "stranger")
-            client = self.client(cert_file=paths[0], key_file=paths[1])
+            client = self.client(identity=paths)
             for context in (required, optional):
                 self.assertRaises(ssl.SSLCertVerificationError, shake, context, client)
 
@@ -240,7 +241,7 @@ class ReloadTests(FilesTestCase):
     def test_client_ca_changes(self) -> None:
         """Another CA of clients counts from the next connection on."""
         mine = certificates.client_identity().write(self.directory, "client")
-        client = self.client(cert_file=mine[0], key_file=mine[1])
+        client = self.client(identity=mine)
         trusted = self.directory / "clients.crt"
         certificates.authority().write(self.directory, "clients.crt")
         server = self.server(client_ca_file=str(trusted), require_client_cert=True)
@@ -295,7 +296,8 @@ class ClientContextTests(FilesTestCase):
 
     def test_bad_files(self) -> None:
         missing = str(self.directory / "no.crt")
-        for options in ({"ca_file": missing}, {"cert_file": missing}):
+        one: Any = {"identity": identity_files(missing, None)}
+        for options in ({"ca_file": missing}, one):
             error = self.assertRaises(ConfigurationError, client_context, **options)
             self.assertIn(missing, str(error))
         for data in ("", "nonsense", b"nonsense"):
