@@ -101,13 +101,16 @@ class _Watch:
         self._pods = pods
         self.seconds = 0.0
 
+    def as_agentk(self) -> _Watch:
+        return self
+
     async def resource(self, api_version: str, kind: str) -> KubernetesResource:
         if kind != POD.kind:
             await Deferred()
         verbs = frozenset(["list", "watch"])
         return KubernetesResource("", "v1", "Pod", "pods", True, verbs)
 
-    async def watch(self, resource: Any, namespace: str, shape: Any) -> Any:
+    async def follow(self, resource: Any, namespace: str, shape: Any) -> Any:
         decode = msgspec.json.Decoder(shape).decode
         yield WatchEvent(WatchEventType.RESET)
         for number in range(self._pods):

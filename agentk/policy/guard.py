@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -441,14 +442,15 @@ class PolicyGuard:
             return
         denied: dict[int, ResponseReceiver] = {}
         for request in self.pool.running():
-            if request.origin is None:
-                continue
-            questions = self._questions(
-                request.origin,
-                request.method,
-                request.target,
-                request.fields,
-                bool(request.upgrade),
+            questions = chain.from_iterable(
+                self._questions(
+                    origin,
+                    request.method,
+                    request.target,
+                    request.fields,
+                    bool(request.upgrade),
+                )
+                for origin in tuple(request.origins)
             )
             if not all(self._decide(one).allowed for one in questions):
                 denied[id(request.receiver)] = request.receiver

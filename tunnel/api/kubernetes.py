@@ -226,14 +226,18 @@ class WatchEvent:
         watch has one.
     :ivar resource_version: position of the watch after this event; empty for RESET, and
         for ADDED before SYNCED.
-    :ivar printed: the object as it was sent, in a watch with *printed*; for SYNCED only
-        the columns; otherwise None.
+    :ivar printed: the object as it was sent, in a watch with a shape; without cells
+        unless the watch has *printed*.  For SYNCED in a watch with *printed* only the
+        columns; otherwise None.
+    :ivar metadata: the object's ``metadata`` as JSON, for followers of metadata: see
+        `IKubernetes.follow`; otherwise empty.
     """
 
     type: WatchEventType
     object: Any = attrs.field(default=None, repr=False)
     resource_version: str = ""
     printed: PrintedObject | None = attrs.field(default=None, repr=False)
+    metadata: msgspec.Raw = attrs.field(default=_NOTHING, repr=False)
 
 
 class IKubernetesClient(Interface):
@@ -361,8 +365,8 @@ class IKubernetesClient(Interface):
         :param shape: read only the fields of this class, and skip the others while
             parsing.  This takes a tenth of the time of parsing the whole object.  The
             watch omits an object whose fields have other types.
-        :param printed: request a Table with whole objects, and set `WatchEvent.printed`
-            of each event; needs a *shape*.
+        :param printed: request a Table with whole objects, whose cells are in
+            `WatchEvent.printed` of each event; needs a *shape*.
         :raises CallError: an error that a retry does not fix: PERMISSION_DENIED,
             NOT_FOUND, INVALID_ARGUMENT.
         """
@@ -538,4 +542,30 @@ class IKubernetes(Interface):
 
         The policy of the cluster's owner does not concern records.  Never use the
         client for objects that kas, Git or a user names.
+        """
+
+    def follow(
+        resource: KubernetesResource,
+        namespace: str = "",
+        *,
+        shape: type[KubernetesShape] | None = None,
+        printed: bool = False,
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """
+        Yield all objects, and then each change, with the rights of agentk, from a watch
+        that all modules share.
+
+        Prefer this to `IKubernetesClient.watch` for the module's own work: a kind has
+        one watch, or one in each namespace that modules name, however many modules
+        follow it.  A follower gets the same events as from a watch of its own.  The
+        watch begins again, with a RESET for all, when a follower with a shape joins.
+        It is as fast as its slowest follower: handle each event without waiting.
+
+        :param shape: the fields to read, as in `IKubernetesClient.watch`.  Without a
+            shape, `WatchEvent.object` is a `KubernetesShape`, and
+            `WatchEvent.metadata` is the text of all metadata.  If no follower has a
+            shape, the API server sends only metadata.
+        :param printed: as in `IKubernetesClient.watch`.
+        :raises CallError: as in `IKubernetesClient.watch`; PERMISSION_DENIED also if
+            the policy of the cluster's owner denies the watch to this module.
         """

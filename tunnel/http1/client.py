@@ -7,6 +7,7 @@ request are reported to its `ResponseReceiver`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, ClassVar, Final, Protocol
 
 import attrs
@@ -159,7 +160,7 @@ class UpstreamRequest:
         "fields",
         "length",
         "method",
-        "origin",
+        "origins",
         "parser",
         "queued_at",
         "receiver",
@@ -192,9 +193,9 @@ class UpstreamRequest:
         self.length = length
         self.upgrade = upgrade
         self.expect_continue = expect_continue
-        #: Who made the request, for checks of running requests; None if nothing checks
+        #: Who made the request, for checks of running requests; empty if nothing checks
         #: it.
-        self.origin: Any = None
+        self.origins: Collection[Any] = ()
         self.queued_at = 0.0
         self.retries = 0
         #: Whether the head was written to a connection at least once.

@@ -13,6 +13,7 @@ Kubernetes' API, for kas, agentk and modules.
     services.py         addresses of Services for requests of modules
     discovery.py        kinds of objects and their paths
     watch.py            a watch that resumes
+    shared_watches.py   one watch of a kind for all modules
     health.py           whether an object has reached the state of its specification
     answers.py          responses, complete or line by line
 """

@@ -6,7 +6,13 @@ import copy
 import random
 import re
 import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
@@ -59,6 +65,7 @@ from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.own_namespace import OwnNamespaceRefusal
 from tunnel.kubernetes.request_info import escapes_root, why_refused
 from tunnel.kubernetes.services import service_address
+from tunnel.kubernetes.shared_watches import SharedWatches, WatchClient
 from tunnel.kubernetes.watch import (
     PAGE,
     InitialEvents,
@@ -138,6 +145,8 @@ class KubernetesClients:
         #: API groups without streamed initial objects, which are also the same for
         #: every caller.
         self.initial_events = InitialEvents()
+        #: Watches with agentk's rights, which the clients of all modules share.
+        self._shared = SharedWatches(self._client_of_modules, clock, jitter)
 
     def of_module(self, module: str) -> KubernetesClients:
         """Return the clients for a module, which the policy guards if there is one."""
@@ -147,12 +156,43 @@ class KubernetesClients:
         found = copy.copy(self)
         found._module = module
         found._upstreams = {
-            one: GuardedUpstream(self._pool, guard, RequestOrigin(module, one))
+            one: GuardedUpstream(self._pool, guard, (RequestOrigin(module, one),))
             for one in Purpose
         }
         found.upstream = found._upstreams[Purpose.CALLER]
         found.cluster_as_agentk = GuardedCluster(self.cluster_as_agentk)
         return found
+
+    def _client_of_modules(self, origins: Collection[RequestOrigin]) -> WatchClient:
+        """
+        Return a client for requests that several modules share.
+
+        :param origins: the modules, which may change.
+        """
+        found = copy.copy(self)
+        if self._guard is not None:
+            guarded = GuardedUpstream(self._pool, self._guard, origins)
+            found._upstreams = {Purpose.MODULE: guarded}
+        return KubernetesClient(found, None)
+
+    def follow(
+        self,
+        resource: KubernetesResource,
+        namespace: str = "",
+        *,
+        shape: type[KubernetesShape] | None = None,
+        printed: bool = False,
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Yield all objects, and then each change, from a shared watch."""
+        guarded = self._upstreams.get(Purpose.MODULE)
+        return self._shared.follow(
+            self.as_agentk(),
+            () if guarded is None else guarded.origins,
+            resource,
+            namespace,
+            shape,
+            printed,
+        )
 
     def upstream_for(self, purpose: Purpose) -> Any:
         """Return the connections for requests with a purpose."""
@@ -211,7 +251,7 @@ class KubernetesClients:
     @property
     def is_guarded(self) -> bool:
         """Whether a policy guards the clients."""
-        return self._guard is not None and bool(self._module)
+        return bool(self._upstreams)
 
     async def service_endpoint(
         self, namespace: str, name: str, port: int, *, ca_certificate: bytes = b""
@@ -562,6 +602,24 @@ class KubernetesClient:
         return watch_events(
             requests, clients.initial_events, clients.clock, clients.jitter
         )
+
+    def metadata_pages(
+        self, resource: KubernetesResource, namespace: str
+    ) -> AsyncGenerator[ObjectPage, None]:
+        """List the metadata of all objects, page by page."""
+        return self._pages(
+            resource, namespace, {}, accept=_METADATA_LIST, shape=KubernetesShape
+        )
+
+    def check_watch(self, resource: KubernetesResource, namespace: str) -> None:
+        """
+        Check whether the policy permits a watch.
+
+        :raises CallError: the policy denies it.
+        """
+        if isinstance(self._upstream, GuardedUpstream):
+            path = _with(path_of(resource, namespace), {"watch": "true"})
+            self._upstream.check(*self._head("GET", path, _JSON))
 
     async def apply(
         self,

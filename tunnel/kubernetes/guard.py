@@ -9,7 +9,7 @@ did not check has no way out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Any, NoReturn, Protocol
 
@@ -109,14 +109,31 @@ class GuardedUpstream:
     The connections to the API server behind a guard: see `tunnel.http1.UpstreamPool`.
 
     :param pool: the connections.
+    :param origins: the modules that make the requests; the guard has to permit a
+        request to each of them.  A running request refers to this collection, which
+        may change.
     """
 
     def __init__(
-        self, pool: UpstreamPool, guard: RequestGuard, origin: RequestOrigin
+        self,
+        pool: UpstreamPool,
+        guard: RequestGuard,
+        origins: Collection[RequestOrigin],
     ) -> None:
         self._pool = pool
         self._guard = guard
-        self._origin = origin
+        self.origins = origins
+
+    def check(
+        self, method: bytes, target: bytes, fields: bytes, upgrade: bool = False
+    ) -> None:
+        """
+        Check a request without sending it.
+
+        :raises OwnerDenial: the policy denies it.
+        """
+        for origin in tuple(self.origins):
+            self._guard.check(origin, method, target, fields, upgrade)
 
     def request(
         self,
@@ -133,11 +150,11 @@ class GuardedUpstream:
 
         :raises OwnerDenial: the policy denies the request; nothing was sent.
         """
-        self._guard.check(self._origin, method, target, fields, bool(upgrade))
+        self.check(method, target, fields, bool(upgrade))
         request = self._pool.request(
             method, target, fields, receiver, upgrade=upgrade, **rest
         )
-        request.origin = self._origin
+        request.origins = self.origins
         return request
 
     def give_up(self, owned: Callable[[ResponseReceiver], bool]) -> None:

@@ -40,8 +40,11 @@ from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.timers import cancel_call
 
 __all__ = [
+    "FINAL",
     "MARKER_SECONDS",
     "PAGE",
+    "RETRY_FIRST",
+    "RETRY_MOST",
     "InitialEvents",
     "WatchRequests",
     "watch_events",
@@ -79,7 +82,7 @@ _MARKER = "k8s.io/initial-events-end"
 _OF_THE_SERVER = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.INTERNAL)
 
 #: Errors that a retry does not fix.
-_FINAL = (Status.PERMISSION_DENIED, Status.NOT_FOUND, Status.INVALID_ARGUMENT)
+FINAL = (Status.PERMISSION_DENIED, Status.NOT_FOUND, Status.INVALID_ARGUMENT)
 
 _CHANGES = {
     one.value: one
@@ -218,7 +221,7 @@ async def watch_events(
                 listed, columns = "", msgspec.Raw()
                 async for page in requests.pages():
                     listed, columns = page.resource_version, page.columns
-                    sources = page.printed if requests.printed else repeat(None)
+                    sources = page.printed or repeat(None)
                     for one, printed in zip(page.objects, sources, strict=False):
                         is_reset = False
                         yield WatchEvent(WatchEventType.ADDED, one, printed=printed)
@@ -238,7 +241,7 @@ async def watch_events(
             if not failed:
                 backoff.reset()
         except CallError as error:
-            if error.status in _FINAL:
+            if error.status in FINAL:
                 raise
             progress.broke = progress.broke or error.status in _OF_THE_SERVER
             _note_error(progress, error, clock.seconds())
@@ -471,7 +474,8 @@ class _ShapedChanges:
         except (msgspec.DecodeError, RecursionError):
             # The line is JSON, so only the types are not those of the shape.
             return None
-        return _Change(WatchEvent(kind, found, found.metadata.resource_version))
+        version = found.metadata.resource_version
+        return _Change(WatchEvent(kind, found, version, PrintedObject(said.object)))
 
 
 _TABLES = msgspec.json.Decoder(ListOrTable)

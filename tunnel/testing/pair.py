@@ -78,7 +78,6 @@ class ModulePair:
     ) -> None:
         self.clock = clock
         self.cluster = cluster
-        self._guard = guard
         self._http = http
         self._folders = folders
         self.store = FakeStore(clock)
@@ -93,6 +92,15 @@ class ModulePair:
         self._modules: list[tuple[ModuleScope, Any]] = []
         #: The failures that modules have reported.
         self.failures: list[Exception] = []
+        #: What all agent halves share, as in one agentk.
+        self._kubernetes = KubernetesClients(
+            cluster,
+            UpstreamPool(lambda: self.cluster.endpoint(), clock),
+            clock,
+            own_namespace=OwnNamespace("default"),
+            reach=lambda host, port: self.cluster.reach(host, port),
+            guard=guard,
+        )
         # Client and server of the external API, and the pipe between them.
         self._outside, self.door, self._street = connected(clock)
         self.door.tunnel.agent = None
@@ -153,8 +161,6 @@ class ModulePair:
 
     def _agent_api(self, scope: ModuleScope, common: dict[str, Any]) -> Any:
         end, leadership = self.agent, FakeLeadership()
-        pool = UpstreamPool(lambda: self.cluster.endpoint(), self.clock)
-        own = OwnNamespace("default")
         return AgentModuleApi(
             **common,
             identity=AGENT,
@@ -165,14 +171,7 @@ class ModulePair:
                 end.open_stream,
                 lambda: leadership.leads,
             ),
-            kubernetes=KubernetesClients(
-                self.cluster,
-                pool,
-                self.clock,
-                own_namespace=own,
-                reach=lambda host, port: self.cluster.reach(host, port),
-                guard=self._guard,
-            ).of_module(scope.name),
+            kubernetes=self._kubernetes.of_module(scope.name),
             gitlab=GitLabAccess(end.client(GITLAB_ACCESS), scope.name),
             sections=ModuleSections(scope, self.sections),
             leadership=leadership,

@@ -1,6 +1,6 @@
 """
-The cache of the cluster's objects: one watch for each kind, and rows in place of
-objects.
+The cache of the cluster's objects: one watch for each kind, which other modules of
+agentk may share, and rows in place of objects.
 
 A kind is read again after some failures.  Its rows stay until all objects have arrived,
 and only then are the rows of missing objects deleted, so that readers never see a
@@ -39,7 +39,7 @@ from tunnel.api import (
     AgentScope,
     ClusterObject,
     ClusterView,
-    IKubernetesClient,
+    IKubernetes,
     KubernetesResource,
     KubernetesShape,
     ObjectKind,
@@ -160,6 +160,7 @@ class ClusterCache:
     """
     All kinds that the views need.
 
+    :param kubernetes: watches that other modules may share, with agentk's rights.
     :param budget: maximum number of bytes of all kinds; above it, the largest kind is
         only counted.
     :param random: returns a number between 0 and 1, for the jitter of pauses.
@@ -172,7 +173,7 @@ class ClusterCache:
 
     def __init__(
         self,
-        client: IKubernetesClient,
+        kubernetes: IKubernetes,
         views: Sequence[ClusterView],
         budget: int,
         clock: IReactorTime,
@@ -181,7 +182,8 @@ class ClusterCache:
         changed: Callable[[str], None],
         scope: AgentScope,
     ) -> None:
-        self._client = client
+        self._kubernetes = kubernetes
+        self._client = kubernetes.as_agentk()
         self._scope = scope
         self._budget = budget
         self._clock = clock
@@ -446,13 +448,12 @@ class ClusterCache:
     ) -> None:
         assert kind.resource is not None
         unseen: set[tuple[str, str]] | None = None
+        follow = self._kubernetes.follow
         if kind.store is None:
-            events = self._client.watch(kind.resource, place, shape=kind.shape)
+            events = follow(kind.resource, place, shape=kind.shape)
         else:
             # An object whose fields do not suit the views is an object anyway.
-            events = self._client.watch(
-                kind.resource, place, shape=KubernetesShape, printed=True
-            )
+            events = follow(kind.resource, place, shape=KubernetesShape, printed=True)
         decode = msgspec.json.Decoder(kind.shape).decode
         async with aclosing(events):
             async for event in events:

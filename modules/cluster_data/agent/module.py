@@ -136,14 +136,13 @@ class ClusterDataAgent:
             self._running.cancel()
 
     async def _run(self, views: Sequence[ClusterView]) -> None:
-        client = self._api.kubernetes.as_agentk()
         uid = await self._cluster_uid.read()
 
         def changed(view: str) -> None:
             publisher.changed(view)
 
         cache = ClusterCache(
-            client,
+            self._api.kubernetes,
             views,
             self._budget,
             self._api.clock,

@@ -161,9 +161,7 @@ class GitopsAgent:
         self._audit_log = (
             None if path is None else KubernetesAuditLog(path, api.clock, time.time)
         )
-        self._watches = KindWatches(
-            api.kubernetes.as_agentk(), api.clock, lambda: self._random()
-        )
+        self._watches = KindWatches(api.kubernetes, api.clock, lambda: self._random())
         #: Id of the project that uses an inventory, by the id of the inventory.
         self._claims: dict[str, str] = {}
         self._leading = False

@@ -239,6 +239,7 @@ KUBERNETES: dict[str, Callable[[Any], Any] | None] = {
     "as_service_account": None,
     "as_agentk": None,
     "for_records": records,
+    "follow": lambda clients: read_all(clients.follow(PODS)),
     "check_service": lambda clients: clients.check_service("a", "b", 80),
     "service_endpoint": lambda clients: clients.service_endpoint("a", "b", 80),
 }

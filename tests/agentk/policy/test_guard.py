@@ -60,7 +60,7 @@ def test_known_requests(tmp_path: Path) -> None:
     world.start()
     for number in range(MAX_PERMITTED + 10):
         world.guard.check(
-            world.clients.of_module("m").upstream._origin,
+            world.clients.of_module("m").upstream.origins[0],
             b"GET",
             b"/api/v1/nodes/%d" % number,
             b"",
@@ -341,7 +341,7 @@ def test_prefix(tmp_path: Path) -> None:
     world = PolicyWorld(tmp_path)
     world.guard.path_prefix = "/k8s/c-1"
     world.start()
-    origin = world.clients.of_module("m").upstream._origin
+    origin = world.clients.of_module("m").upstream.origins[0]
     world.guard.check(origin, b"GET", b"/k8s/c-1/api/v1/pods", b"", False)
     world.guard.path_prefix = ""
     with pytest.raises(OwnerDenial):

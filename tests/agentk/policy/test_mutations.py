@@ -146,7 +146,7 @@ def test_mutations(tmp_path: Path) -> None:
     policy = yaml.safe_load(POLICY)
     read(POLICY, "policy.yaml", PolicyFile)
     now = datetime.fromtimestamp(FRIDAY, UTC)
-    origin = world.clients.of_module("kubernetes_api").upstream._origin
+    origin = world.clients.of_module("kubernetes_api").upstream.origins[0]
     chance = Random(20261128)
     passed = 0
     for _ in range(REQUESTS):

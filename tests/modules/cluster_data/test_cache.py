@@ -31,7 +31,7 @@ DEPLOYMENT = ObjectKind("apps", "v1", "Deployment")
 
 class Watches:
     """
-    A client whose watches yield what a test sends.
+    An `IKubernetes` whose watches yield what a test sends.
 
     :ivar refusals: errors by kind, in place of a watch.
     :ivar begun: the kinds in the order of their watches.
@@ -41,6 +41,9 @@ class Watches:
         self.refusals: dict[str, CallError] = {}
         self.begun: list[str] = []
         self._events: dict[str, DeferredQueue[Any]] = {}
+
+    def as_agentk(self) -> Watches:
+        return self
 
     async def resource(self, api_version: str, kind: str) -> KubernetesResource:
         if kind in self.refusals:
@@ -52,7 +55,7 @@ class Watches:
             group, "v1", kind, f"{kind.lower()}s", namespaced, verbs
         )
 
-    async def watch(
+    async def follow(
         self, resource: KubernetesResource, namespace: str = "", shape: Any = None
     ) -> AsyncGenerator[WatchEvent, None]:
         where = f"{resource.kind} in {namespace}" if namespace else resource.kind

@@ -2,7 +2,8 @@
 Watches on the kinds of objects that projects have: one watch for each kind, or, if the
 scope of the agent is some namespaces, one for each kind in each of them.
 
-All projects share the watches, which receive only metadata, and so no secrets.
+All projects share the watches, also with other modules of agentk
+(`IKubernetes.follow`).  They give this module only metadata, and so no secrets.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 import attrs
+import msgspec
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -20,9 +22,10 @@ from twisted.logger import Logger
 from modules.gitops.agent.objects.manifests import ObjectKey
 from tunnel.api import (
     AgentScope,
-    IKubernetesClient,
+    IKubernetes,
     KubernetesObject,
     KubernetesResource,
+    WatchEvent,
     WatchEventType,
 )
 from tunnel.errors import CallError, Status
@@ -69,16 +72,17 @@ class KindWatches:
     """
     Watches on all kinds of objects that projects have, and the followers of each watch.
 
+    :param kubernetes: watches that other modules may share, with agentk's rights.
     :param random: returns a number between 0 and 1, for the jitter of pauses.
     """
 
     def __init__(
         self,
-        client: IKubernetesClient,
+        kubernetes: IKubernetes,
         clock: IReactorTime,
         random: Callable[[], float],
     ) -> None:
-        self._client = client
+        self._kubernetes = kubernetes
         self._clock = clock
         self._random = random
         self._scope = AgentScope()
@@ -116,7 +120,7 @@ class KindWatches:
                 watch = self._watches.setdefault(
                     (kind, namespace),
                     _Watch(
-                        self._client,
+                        self._kubernetes,
                         self._clock,
                         self._random,
                         self._catch_ups,
@@ -172,7 +176,7 @@ class _Watch:
 
     _log = Logger()
 
-    _client: IKubernetesClient
+    _kubernetes: IKubernetes
     _clock: IReactorTime
     _random: Callable[[], float]
     _catch_ups: DeferredSemaphore
@@ -276,7 +280,8 @@ class _Watch:
         for one in batch:
             for key in self._keys_of(one):
                 waiting.setdefault(key, []).append(one)
-        listing = self._client.list(resource, self._namespace, metadata_only=True)
+        client = self._kubernetes.as_agentk()
+        listing = client.list(resource, self._namespace, metadata_only=True)
         async with aclosing(listing) as pages:
             async for page in pages:
                 for found in page:
@@ -287,7 +292,8 @@ class _Watch:
         self.late -= batch
 
     async def _resource(self) -> KubernetesResource:
-        resource = await self._client.resource(self.api_version, self._kind[1])
+        client = self._kubernetes.as_agentk()
+        resource = await client.resource(self.api_version, self._kind[1])
         if not {"list", "watch"} <= resource.verbs:
             raise CallError(Status.FAILED_PRECONDITION, "its API has no watch")
         if self._namespace and not resource.namespaced:
@@ -299,7 +305,7 @@ class _Watch:
         """Notify all followers of each object and change."""
         listed: set[tuple[str, str]] | None = None
         before: dict[KindFollower, frozenset[ObjectKey]] = {}
-        events = self._client.watch(resource, self._namespace, metadata_only=True)
+        events = self._kubernetes.follow(resource, self._namespace)
         async with aclosing(events):
             async for event in events:
                 if event.type is WatchEventType.RESET:
@@ -315,11 +321,27 @@ class _Watch:
                     backoff.reset()
                     self.synced, self.complaint = True, ""
                 elif event.object is not None:
-                    key = self._key(event.object)
+                    found = event.object.metadata
+                    if not found.name:
+                        raise KeyError("an object without a name")
+                    key = ObjectKey(*self._kind, found.namespace, found.name)
                     if listed is not None:
                         listed.add((key.namespace, key.name))
-                    is_deleted = event.type is WatchEventType.DELETED
-                    self._tell(self.followers, key, event.object, is_deleted)
+                    self._changed(key, event)
+
+    def _changed(self, key: ObjectKey, event: WatchEvent) -> None:
+        """Notify the followers that have an object of its change."""
+        concerned = [one for one in self.followers if key in one.keys_of(self._kind)]
+        if not concerned:
+            # Do not parse the metadata: nearly all objects of a cluster are of others.
+            return
+        is_deleted = event.type is WatchEventType.DELETED
+        try:
+            metadata = {} if is_deleted else msgspec.json.decode(event.metadata)
+        except (msgspec.DecodeError, RecursionError):
+            # Metadata that are nested this deeply are not compared.
+            return
+        self._tell(concerned, key, {"metadata": metadata}, is_deleted)
 
     def _tell(
         self,

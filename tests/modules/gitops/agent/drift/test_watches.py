@@ -49,8 +49,8 @@ class LateFollowerTests(HalvesTestCase):
         for one in config_maps(1, 2, 3):
             metadata = {**one["metadata"], "namespace": "default"}
             self.cluster.objects.put({**one, "metadata": metadata})
-        client = self.agent._api.kubernetes.as_agentk()
-        self.watches = KindWatches(client, self.clock, lambda: 1.0)
+        kubernetes = self.agent._api.kubernetes
+        self.watches = KindWatches(kubernetes, self.clock, lambda: 1.0)
         self.followers: list[RecordingFollower] = []
         self.addCleanup(self.end)
         self.first = self.join("m001")
