@@ -10,10 +10,13 @@ import ssl
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tests.integration.processes import ROOT, Process, eventually
 from tools.ports import free_port
@@ -91,6 +94,34 @@ class ControlPlane:
         self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
         eventually(lambda: self.call("GET", accounts)["items"], 60, "a service account")
+
+    def add_account(self, namespace: str, name: str, file: Path) -> str:
+        """
+        Make a service account with all rights, to tell its requests apart.
+
+        :param file: where its kubeconfig is written.
+        :return: the name of its user.
+        """
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        self.call("POST", accounts, {"metadata": {"name": name}})
+        rbac = "rbac.authorization.k8s.io"
+        binding = {
+            "metadata": {"name": f"{namespace}-{name}"},
+            "roleRef": {
+                "apiGroup": rbac,
+                "kind": "ClusterRole",
+                "name": "cluster-admin",
+            },
+            "subjects": [
+                {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+            ],
+        }
+        self.call("POST", f"/apis/{rbac}/v1/clusterrolebindings", binding)
+        token = self.call("POST", f"{accounts}/{name}/token", {"spec": {}})
+        config = yaml.safe_load(self.agent.read_text())
+        config["users"][0]["user"] = {"token": token["status"]["token"]}
+        file.write_text(yaml.safe_dump(config))
+        return f"system:serviceaccount:{namespace}:{name}"
 
     def permit(self, user: str, namespace: str, rule: dict[str, Any]) -> None:
         """Give a user a right in one namespace, by a Role with the name of the user."""
@@ -205,6 +236,17 @@ class Audit:
             lines = log.read().split(b"\n")
         # The last is empty, or not yet written to its end.
         return [json.loads(line) for line in lines[:-1]]
+
+    def open_watches(self, user: str) -> Counter[str]:
+        """Return how many watches a user has now, by their path."""
+        found: dict[str, str] = {}
+        for event in self.events():
+            if event["verb"] == "watch" and event["user"]["username"] == user:
+                if event["stage"] == "ResponseComplete":
+                    found.pop(event["auditID"], None)
+                else:
+                    found[event["auditID"]] = event["requestURI"].partition("?")[0]
+        return Counter(found.values())
 
     def about(self, mark: str) -> list[dict[str, Any]]:
         """Those whose URL has *mark* in it."""

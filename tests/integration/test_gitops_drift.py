@@ -15,10 +15,11 @@ from threading import Thread
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.integration.kubectl import Kubectl
 from tests.integration.processes import eventually
-from tests.integration.test_gitops import Stand, config_map, stand
+from tests.integration.test_gitops import FILE, Stand, config_map, stand
 
 __all__ = ["stand"]
 
@@ -325,3 +326,76 @@ def test_an_aggregated_role(stand: Stand) -> None:
             path = f"/apis/{rbac}/v1/clusterroles/{name}-{one}"
             if stand.live(path) is not None:
                 stand.cluster.call("DELETE", path)
+
+
+def cron_job(namespace: str) -> dict[str, Any]:
+    """One that never runs."""
+    pod = {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a/b:1"}]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "never", "namespace": namespace},
+        "spec": {
+            "schedule": "0 0 1 1 *",
+            "suspend": True,
+            "jobTemplate": {"spec": {"template": {"spec": pod}}},
+        },
+    }
+
+
+@pytest.mark.parametrize("scope", ["cluster", "namespace"])
+def test_one_watch_for_drift_and_live_data(
+    stand: Stand, tmp_path: Path, scope: str
+) -> None:
+    """The audit log of the API server has one for each kind, whoever needs it."""
+    space, cluster = stand.namespace, stand.cluster
+    assert stand.agentk.stop() and stand.kas.stop()
+    stand.agentk.kubeconfig = tmp_path / "own.kubeconfig"
+    user = cluster.add_account(space, "own", stand.agentk.kubeconfig)
+    stand.kas.settings = "modules:\n  cluster_data: {}\n"
+    stand.options.write_text("modules: {gitops: {}, cluster_data: {}}\n")
+    project = {"paths": [{"glob": "/apps/**/*.yaml"}], "default_namespace": space}
+    section: dict[str, Any] = {"gitops": {"manifest_projects": [project]}}
+    middle = ""
+    if scope == "namespace":
+        section["scope"] = {"namespaces": [space]}
+        middle = f"/namespaces/{space}"
+    stand.origin.commit({FILE: yaml.safe_dump(section)})
+    commit = stand.commit(
+        deployment(space), cron_job(space), config_map("plain", space, x="1")
+    )
+    audit = cluster.audit()
+    stand.kas.start()
+    stand.restart()
+    stand.settled(commit)
+    both = [f"/apis/apps/v1{middle}/deployments", f"/apis/batch/v1{middle}/cronjobs"]
+    needed = {*both, f"/api/v1{middle}/configmaps", f"/api/v1{middle}/pods"}
+
+    def watches() -> Any:
+        found = audit.open_watches(user)
+        return found if needed <= set(found) else None
+
+    eventually(watches)
+
+    # Both get each change, and GitOps also those of a kind that it alone needs.
+    def row() -> Any:
+        shown = stand.kas.ctl_json("get", "deployments", "-n", space)["rows"]
+        return [one["columns"].get("images") for one in shown] or None
+
+    assert eventually(row) == [["example.org/web:1"]]
+    path = f"/apis/apps/v1/namespaces/{space}/deployments/web"
+    found = cluster.call("GET", path)
+    found["spec"]["template"]["spec"]["containers"][0]["image"] = "example.org/web:2"
+    cluster.call("PUT", path, found)
+    stand.says(f"Deployment.apps {space}/web changed by")
+    stand.says("it was repaired")
+    eventually(lambda: row() == [["example.org/web:1"]])
+    cluster.call("DELETE", f"/api/v1/namespaces/{space}/configmaps/plain")
+    stand.says(f"ConfigMap {space}/plain deleted")
+    cluster.call("DELETE", f"/apis/batch/v1/namespaces/{space}/cronjobs/never")
+    stand.says(f"CronJob.batch {space}/never deleted")
+    counts = eventually(watches)
+    assert {path: counts[path] for path in both} == dict.fromkeys(both, 1)
+    assert set(counts.values()) == {1}, counts
+    if scope == "namespace":
+        assert all(middle in path for path in counts), counts

@@ -132,7 +132,10 @@ class GuardedUpstream:
 
         :raises OwnerDenial: the policy denies it.
         """
-        for origin in tuple(self.origins):
+        origins = tuple(self.origins)
+        if not origins:
+            raise OwnerDenial("no module makes this request")
+        for origin in origins:
             self._guard.check(origin, method, target, fields, upgrade)
 
     def request(

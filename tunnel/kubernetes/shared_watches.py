@@ -43,11 +43,15 @@ from tunnel.kubernetes.guard import RequestOrigin
 from tunnel.kubernetes.watch import FINAL, RETRY_FIRST, RETRY_MOST
 from tunnel.toolkit.backoff import Backoff
 
-__all__ = ["LISTS", "SharedWatches", "WatchClient"]
+__all__ = ["SharedWatches", "WatchClient"]
 
 #: Maximum number of kinds that are listed at the same time for followers that joined
 #: late.
 LISTS = 2
+
+#: Maximum number of objects whose changes arrive while a follower reads a list; with
+#: more, the watch begins again, because the list may take a long time.
+MAX_ARRIVED = 10_000
 
 #: Group, plural, and namespace of a watch; the namespace is empty for all namespaces.
 _Place = tuple[str, str, str]
@@ -438,6 +442,8 @@ class _SharedWatch:
             self._has_objects = True
         for one in tuple(self.followers):
             one.take(event)
+            if one.arrived is not None and len(one.arrived) > MAX_ARRIVED:
+                self._begin_again()
 
     def _refused(self, error: CallError) -> None:
         """
@@ -478,6 +484,10 @@ class _SharedWatch:
                 version = await self._read_list(follower, arrived)
                 break
             except CallError as error:
+                if error.status is Status.PERMISSION_DENIED:
+                    # A watch that streams objects needs no right to list them.
+                    self._begin_again()
+                    return
                 if error.status in FINAL:
                     raise
             finally:

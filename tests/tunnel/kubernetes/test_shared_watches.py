@@ -17,7 +17,7 @@ from tests.agentk.policy.world import PolicyWorld
 from tunnel.api import KubernetesResource, KubernetesShape, WatchEvent
 from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamPool
-from tunnel.kubernetes import KubernetesClients
+from tunnel.kubernetes import KubernetesClients, OwnerDenial, shared_watches
 from tunnel.testing import FakeCluster, FakeRequest
 
 VERBS = frozenset(["list", "watch"])
@@ -349,12 +349,47 @@ def test_a_list_that_fails(stand: Stand) -> None:
     stand.cluster._answers.clear()
     stand.settle(60)
     assert late.taken() == ALL[1:]
-    stand.cluster.answer("GET", path, {"message": "no right"}, 403)
-    denied = stand.follow()
+    stand.cluster.answer("GET", path, {"message": "no such kind"}, 404)
+    lost = stand.follow()
     stand.settle()
-    assert isinstance(denied.error, CallError)
-    assert denied.error.status is Status.PERMISSION_DENIED
+    assert isinstance(lost.error, CallError)
+    assert lost.error.status is Status.NOT_FOUND
     assert (first.error, late.error, stand.watches) == (None, None, 1)
+
+
+def test_a_list_during_which_too_much_changes(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch begins again, so that agentk has no long table of what changed."""
+    monkeypatch.setattr(shared_watches, "MAX_ARRIVED", 20)
+    first = stand.joined()
+    path = "/api/v1/configmaps?limit=500"
+    stand.cluster.answer("GET", path, {"message": "busy"}, 503)
+    late = stand.follow()
+    stand.settle()
+    for number in range(20):
+        stand.put(f"m{number}")
+    stand.settle()
+    assert len(stand.asked("watch=")) == 1
+    stand.put("more")
+    stand.settle(60)
+    assert len(stand.asked("watch=")) == 2
+    late.taken()
+    stand.put("one", n="3")
+    stand.settle()
+    assert late.taken() == ["MODIFIED one"]
+    assert first.seen[-1] == "MODIFIED one"
+
+
+def test_a_list_that_is_denied(stand: Stand) -> None:
+    """The watch begins again: with streamed objects, it needs no right to list."""
+    first = stand.joined()
+    first.taken()
+    path = "/api/v1/configmaps?limit=500"
+    stand.cluster.answer("GET", path, {"message": "no right"}, 403)
+    late = stand.joined()
+    assert late.taken() == ["RESET", *ALL]
+    assert (first.taken(), stand.watches) == (ALL, 1)
 
 
 def test_a_kind_that_is_refused(stand: Stand) -> None:
@@ -441,6 +476,15 @@ def test_a_policy_that_denies_one_module(tmp_path: Path) -> None:
     assert second.error is None
     assert len(world.cluster.objects.watchers) == 1
     second.leave()
+
+
+def test_requests_of_no_module(tmp_path: Path) -> None:
+    """A request that no module makes has no right."""
+    world = PolicyWorld(tmp_path)
+    world.start()
+    client: Any = world.clients._client_of_modules([])
+    with pytest.raises(OwnerDenial, match="no module makes this request"):
+        world.run(client.get(PODS, "a", "b"))
 
 
 def test_a_policy_that_is_not_read_yet(tmp_path: Path) -> None:
