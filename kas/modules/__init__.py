@@ -6,7 +6,8 @@ The API that the server halves of modules use, with one object for each subject.
     agents.py    the connected agents, and their problems
     users.py     credentials of users
     audit.py     the audit log
-    network.py   listeners, and requests to other servers
+    network.py   listeners, and connections to other servers
+    redis_publisher.py  a connection to a Redis of another system
     peers.py     calls between the kas of a fleet
     workers.py   limits that the workers of one kas share
 """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from twisted.web.iweb import IAgent
 from zope.interface import implementer
 
 from kas.http_client import make_agent
-from tunnel.api import INetwork
+from tunnel.api import INetwork, IRedisPublisher
+from tunnel.config import RedisConnection
 from tunnel.hosting.scope import ModuleScope
 from tunnel.program.listening import Listening
 
@@ -104,3 +106,21 @@ class ModuleNetwork:
             self._environ,
             connections=connections,
         )
+
+    def redis_publisher(
+        self,
+        settings: RedisConnection,
+        *,
+        purpose: str,
+        while_down: str,
+        available: Callable[[], object],
+    ) -> IRedisPublisher:
+        """Connect to a Redis of another system."""
+        # Import it here, because the import installs the reactor.
+        from kas.modules.redis_publisher import RedisPublisher
+
+        publisher = RedisPublisher(
+            settings, self._reactor, random.random, purpose, while_down, available
+        )
+        self._scope.on_release(publisher.stop)
+        return publisher

@@ -13,7 +13,6 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from kas.config.redis import Redis
 from kas.redis.connection import (
     UNUSABLE,
     Command,
@@ -24,6 +23,7 @@ from kas.redis.connection import (
     trap_redis_errors,
 )
 from kas.redis.dialling import Dialler
+from tunnel.config import RedisConnection
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.timers import Timers
@@ -149,12 +149,12 @@ class _Link:
 @attrs.define(eq=False)
 class RedisClient:
     """
-    Client that sends commands in order, and subscribes to one channel.
+    Client that sends commands in order, and can subscribe to one channel.
 
     Commands fail at once during a known outage: they never wait for Redis.
 
     :param random: returns a number between 0 and 1, for the jitter of the pauses.
-    :param channel: name of the channel to subscribe to.
+    :param channel: name of the channel to subscribe to; empty for none.
     :param probe: commands that the client sends as one transaction on each new
         connection; the breaker closes only if Redis accepts all of them.  They should
         include a write, because a read-only Redis is useless.
@@ -163,10 +163,10 @@ class RedisClient:
     :param while_down: text for the log about the effect of an outage.
     """
 
-    _settings: Redis
+    _settings: RedisConnection
     _reactor: Any
     _random: Callable[[], float]
-    _channel: str
+    _channel: str = ""
     _probe: Sequence[Command] = ()
     _purpose: str = ""
     _while_down: str = "kas continues with the data that it already has"
@@ -224,8 +224,9 @@ class RedisClient:
         self._listener = listener
         self._running = True
         self._commands.start()
-        self._events.start()
-        self._later("ping", PING_INTERVAL, self._ping)
+        if self._channel:
+            self._events.start()
+            self._later("ping", PING_INTERVAL, self._ping)
         if self._settings.sentinel is not None:
             self._later("sentinel", SENTINEL_INTERVAL, self._watch_sentinels)
 

@@ -16,8 +16,13 @@ from twisted.internet.error import TimeoutError as UserTimeout
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 
-from kas.config.redis import SENTINEL_PORT, Redis, read_password, redis_address
 from kas.redis.connection import Command, Connection, RedisUnavailable, ask
+from tunnel.config import (
+    SENTINEL_PORT,
+    RedisConnection,
+    read_password,
+    redis_address,
+)
 from tunnel.toolkit.files import warn_if_public
 from tunnel.transport.tls import client_context, identity_files
 from tunnel.transport.tlsio import TLSClientEndpoint
@@ -61,7 +66,7 @@ class Dialler:
     name.
     """
 
-    _settings: Redis
+    _settings: RedisConnection
     _reactor: Any
     #: Callback for the messages on a connection that has subscribed.
     _on_message: Callable[[bytes], None]

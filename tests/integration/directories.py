@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.task import Clock, deferLater
 
-from kas.config.redis import Redis, RedisServer
+from kas.config.redis import Redis
 from kas.directory.directory import Directory
 from kas.directory.records import AgentRecord
 from kas.directory.redis_layout import Layout
@@ -18,6 +18,7 @@ from tests.integration import redisserver
 from tests.integration.processes import PATIENCE
 from tests.integration.redisserver import until
 from tests.kas.directory.memory import kas
+from tunnel.config import RedisServer
 from tunnel.program.runtime import Runtime
 
 reactor: Any = _reactor

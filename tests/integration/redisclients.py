@@ -10,11 +10,12 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from kas.config.redis import Redis, RedisServer
+from kas.config.redis import Redis
 from kas.redis import RedisClient, RedisRefused, RedisUnavailable
 from tests.integration import redisserver
 from tests.integration.processes import PATIENCE
 from tests.integration.redisserver import until
+from tunnel.config import RedisServer
 
 reactor: Any = _reactor
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest_twisted
 from twisted.logger import LogEvent
 
-from kas.config.redis import Redis, RedisServer
+from kas.config.redis import Redis
 from kas.redis import RedisRefused
 from kas.redis.connection import MAX_WAITING
 from tests.integration import redisserver
 from tests.integration.redisclients import CHANNEL, client, failure, tcp
 from tests.integration.redisserver import until
 from tools.ports import free_port
+from tunnel.config import RedisServer
 
 
 @pytest_twisted.ensureDeferred

@@ -9,7 +9,7 @@ import pytest
 import pytest_twisted
 from twisted.logger import LogEvent
 
-from kas.config.redis import Redis, RedisSentinel, RedisTls
+from kas.config.redis import Redis
 from kas.redis.dialling import Dialler
 from tests.integration import redisserver
 from tests.integration.processes import PATIENCE, Process, eventually
@@ -17,6 +17,7 @@ from tests.integration.redisclients import CHANNEL, client
 from tests.integration.redisserver import until
 from tests.tunnel.transport import certificates
 from tools.ports import free_port
+from tunnel.config import RedisSentinel, RedisTls
 
 
 class Sentinels:

@@ -335,7 +335,8 @@ import json, random, sys
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
-from kas.config.redis import Redis, RedisServer
+from kas.config.redis import Redis
+from tunnel.config import RedisServer
 from kas.storage.redis_backend import RedisBackend
 from tunnel.errors import CallError, Status
 from tunnel.hosting.stores import Stores

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import pytest_twisted
 
-from kas.config.redis import Redis, RedisServer, RedisTls
+from kas.config.redis import Redis
 from tests.integration import redisserver
 from tests.integration.redisclients import client, failure, tcp
 from tests.integration.redisserver import until
 from tests.tunnel.transport import certificates
 from tools.ports import free_port
+from tunnel.config import RedisServer, RedisTls
 
 
 class TlsServer:

@@ -20,7 +20,7 @@ from twisted.logger import formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.config.redis import Redis, RedisSentinel, RedisServer
+from kas.config.redis import Redis
 from kas.redis import Command, RedisClient, RedisRefused, RedisUnavailable
 from kas.redis.client import (
     EVENT_ATTEMPTS,
@@ -32,6 +32,7 @@ from kas.redis.client import (
 )
 from kas.redis.connection import MAX_WAITING, Connection, ask
 from kas.redis.dialling import Dialler
+from tunnel.config import RedisSentinel, RedisServer
 
 _TIMEOUT = 3.0
 

@@ -29,7 +29,7 @@ complete module.
     agent_paths.py    paths of modules at the listener for kubectl
     page_callers.py   users of pages who send a bearer token
     web.py            pages, webhooks and WebSockets
-    network.py        listeners, and requests to other servers
+    network.py        listeners, and connections to other servers
     peers.py          the other kas of the fleet
     workers.py        limits that the workers of one kas share
     tracing.py        spans for OpenTelemetry
@@ -136,7 +136,7 @@ from tunnel.api.modules import (
     IServerModuleApi,
     IServerModuleFactory,
 )
-from tunnel.api.network import INetwork
+from tunnel.api.network import INetwork, IRedisPublisher
 from tunnel.api.page_callers import PageCaller
 from tunnel.api.peers import IPeers, OtherKas
 from tunnel.api.repositories import (
@@ -246,6 +246,7 @@ __all__ = [
     "IPathReceiver",
     "IPeers",
     "IProjects",
+    "IRedisPublisher",
     "IRepositories",
     "IRepository",
     "ISections",

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory
-from zope.interface import Interface
+from zope.interface import Attribute, Interface
 
-from tunnel.config import Listen
+from tunnel.config import Listen, RedisConnection
 
 if TYPE_CHECKING:
     # agentk serves no pages, and need not import twisted.web.
     from twisted.web.iweb import IAgent
 
-__all__ = ["INetwork"]
+__all__ = ["INetwork", "IRedisPublisher"]
+
+
+class IRedisPublisher(Interface):
+    """A connection to a Redis, for messages to the subscribers of its channels."""
+
+    is_up: bool = Attribute("whether messages are sent, instead of failing at once")
+
+    def publish(channel: str, message: bytes) -> Deferred[None]:
+        """
+        Publish a message; messages arrive in order.
+
+        The Deferred fires when Redis has the message.  It fails with a
+        `tunnel.errors.CallError` if Redis may not have it: at once during an outage, or
+        after ``write_timeout``.
+        """
 
 
 class INetwork(Interface):
@@ -46,4 +62,21 @@ class INetwork(Interface):
             system's.  It is read again after a change.
         :param connections: maximum number of open connections that are kept for reuse.
         :raises tunnel.errors.ConfigurationError: the file or the proxy cannot be used.
+        """
+
+    def redis_publisher(
+        settings: RedisConnection,
+        *,
+        purpose: str,
+        while_down: str,
+        available: Callable[[], object],
+    ) -> IRedisPublisher:
+        """
+        Connect to a Redis of another system in the background, until the module stops.
+
+        kas logs the beginning and the end of each outage.
+
+        :param purpose: text for the log, such as "broadcasts to GitLab".
+        :param while_down: text for the log about the effect of an outage.
+        :param available: called each time that Redis becomes available.
         """

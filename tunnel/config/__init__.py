@@ -27,6 +27,7 @@ An error reads ``file:line:column: path: what is wrong, and what to do``.
     schema.py       the parts of schemas
     texts.py        reads single values
     problems.py     errors as one line each
+    redis.py        the schema of a connection to Redis
     reference.py    the keys of a schema, as a list
     json_schema.py  a JSON Schema for editors, and values as in a file
     listen.py       the schema of every listener
@@ -50,6 +51,16 @@ from tunnel.config.json_schema import as_written, json_schema
 from tunnel.config.listen import DrainingListen, Listen
 from tunnel.config.problems import nearest
 from tunnel.config.reader import PartlyRead, Remark, Section
+from tunnel.config.redis import (
+    REDIS_PORT,
+    SENTINEL_PORT,
+    RedisConnection,
+    RedisSentinel,
+    RedisServer,
+    RedisTls,
+    read_password,
+    redis_address,
+)
 from tunnel.config.reference import Key, keys
 from tunnel.config.schema import ExistingFile, Invalid, field, is_positive
 from tunnel.config.telemetry import Profile, Sentry, Tracing, is_installed
@@ -57,6 +68,8 @@ from tunnel.config.texts import Duration, Size, Text, parse_duration, parse_size
 from tunnel.config.urls import is_url
 
 __all__ = [
+    "REDIS_PORT",
+    "SENTINEL_PORT",
     "CredentialCaching",
     "DrainingListen",
     "Duration",
@@ -66,6 +79,10 @@ __all__ = [
     "Listen",
     "PartlyRead",
     "Profile",
+    "RedisConnection",
+    "RedisSentinel",
+    "RedisServer",
+    "RedisTls",
     "Remark",
     "Section",
     "Sentry",
@@ -90,5 +107,7 @@ __all__ = [
     "read",
     "read_file",
     "read_flags",
+    "read_password",
+    "redis_address",
     "validity",
 ]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.web.iweb import IAgent
 from zope.interface import implementer
 
-from tunnel.api import INetwork, ISharedCount, IWorkers
-from tunnel.config import Listen
+from tunnel.api import INetwork, IRedisPublisher, ISharedCount, IWorkers
+from tunnel.config import Listen, RedisConnection
+from tunnel.errors import CallError, Status
 
-__all__ = ["FakeNetwork", "FakeWorkers"]
+__all__ = ["FakeNetwork", "FakeRedisPublisher", "FakeWorkers"]
 
 
 @implementer(IListeningPort)
@@ -31,6 +33,56 @@ class _Port:
         return IPv4Address("TCP", "127.0.0.1", 40000)
 
 
+@implementer(IRedisPublisher)
+class FakeRedisPublisher:
+    """
+    Redis in memory.
+
+    :ivar published: the channels and messages so far.
+    :ivar answers: whether Redis responds; `respond` sends the missing responses.
+    """
+
+    def __init__(
+        self, settings: RedisConnection, available: Callable[[], object]
+    ) -> None:
+        self.settings = settings
+        self.published: list[tuple[str, bytes]] = []
+        self.answers = True
+        self._up = True
+        self._available = available
+        self._waiting: list[Deferred[None]] = []
+
+    @property
+    def is_up(self) -> bool:
+        return self._up
+
+    def publish(self, channel: str, message: bytes) -> Deferred[None]:
+        if not self._up:
+            return fail(CallError(Status.UNAVAILABLE, "Redis is down: a test"))
+        self.published.append((channel, message))
+        if self.answers:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        return waiting
+
+    def respond(self) -> None:
+        """Respond to the messages that wait for it, and to all later ones."""
+        self.answers = True
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.callback(None)
+
+    def set_up(self, up: bool) -> None:
+        """Begin or end an outage, in which messages without a response fail."""
+        self._up = up
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.errback(CallError(Status.UNAVAILABLE, "the connection was lost"))
+        if up:
+            self._available()
+
+
 @implementer(INetwork)
 class FakeNetwork:
     """
@@ -43,6 +95,8 @@ class FakeNetwork:
         self._http = http
         #: Listeners of the module: endpoint string -> factory.
         self.listening: dict[str, Any] = {}
+        #: Connections of the module to Redis, by purpose.
+        self.redis: dict[str, FakeRedisPublisher] = {}
 
     def listen(self, endpoint: Any, factory: Any, path: str = "") -> Deferred[Any]:
         if isinstance(endpoint, Listen):
@@ -60,6 +114,17 @@ class FakeNetwork:
         if self._http is None:
             raise AssertionError(f"{setting}: pass an IAgent to ModulePair")
         return self._http
+
+    def redis_publisher(
+        self,
+        settings: RedisConnection,
+        *,
+        purpose: str,
+        while_down: str,
+        available: Callable[[], object],
+    ) -> IRedisPublisher:
+        self.redis[purpose] = made = FakeRedisPublisher(settings, available)
+        return made
 
 
 @implementer(IWorkers)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kas.config.redis import read_password, redis_address
 from tests.kas.configuring import problems
+from tunnel.config import read_password, redis_address
 from tunnel.toolkit.files import MAX_SECRET_FILE
 
 

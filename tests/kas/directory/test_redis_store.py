@@ -10,11 +10,12 @@ from twisted.internet.testing import EventLoggingObserver, MemoryReactorClock
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.config.redis import Redis, RedisServer
+from kas.config.redis import Redis
 from kas.directory.records import AgentRecord
 from kas.directory.redis_layout import Layout
 from kas.directory.redis_store import RedisStore
 from tests.kas.directory.memory import kas, record
+from tunnel.config import RedisServer
 from tunnel.program.runtime import Runtime
 
 

@@ -6,9 +6,10 @@ from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 
-from kas.config.redis import Redis, RedisServer
+from kas.config.redis import Redis
 from kas.redis import RedisClient
 from kas.redis.metrics import RedisCollector
+from tunnel.config import RedisServer
 
 
 def test_each_has_its_own() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kas.config.own_address import parse_peer_url
-from kas.config.redis import redis_address
+from tunnel.config import redis_address
 from tunnel.config.listen import Listen
 from tunnel.errors import ConfigurationError
 from tunnel.toolkit.urls import quoted_address
