@@ -26,6 +26,7 @@ complete module.
     cable.py          channels of ActionCable
     cluster_views.py  views of live data
     components.py     components that live data recognizes
+    cluster_rows.py   changes of live data
     agent_paths.py    paths of modules at the listener for kubectl
     page_callers.py   users of pages who send a bearer token
     web.py            pages, webhooks and WebSockets
@@ -71,6 +72,12 @@ from tunnel.api.calls import (
     IServiceClient,
 )
 from tunnel.api.capabilities import ICapabilities
+from tunnel.api.cluster_rows import (
+    ClusterRowsStarted,
+    IClusterRows,
+    IRowFollower,
+    PublishingAgent,
+)
 from tunnel.api.cluster_views import (
     ClusterObject,
     ClusterView,
@@ -199,6 +206,7 @@ __all__ = [
     "AuditStage",
     "CableStarted",
     "ClusterObject",
+    "ClusterRowsStarted",
     "ClusterView",
     "ClusterViewsStarted",
     "ConfigurationRead",
@@ -231,6 +239,7 @@ __all__ = [
     "IChannel",
     "IClientCall",
     "ICluster",
+    "IClusterRows",
     "IClusterViews",
     "IConfigurationDelivery",
     "IEvents",
@@ -249,6 +258,7 @@ __all__ = [
     "IRedisPublisher",
     "IRepositories",
     "IRepository",
+    "IRowFollower",
     "ISections",
     "IServerCalls",
     "IServerModule",
@@ -282,6 +292,7 @@ __all__ = [
     "OwnerReference",
     "PageCaller",
     "PrintedObject",
+    "PublishingAgent",
     "RepositorySettings",
     "SpanKind",
     "StoreEvent",

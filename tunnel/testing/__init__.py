@@ -14,6 +14,7 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
     store.py    `FakeStore`: the values that modules store
     repositories.py  `FakeRepository`: a Git repository with commits from the test
     cluster_views.py  `view_rows`: the rows of an object in a view
+    cluster_rows.py  `FakeClusterRows`: rows of live data for a module of kas
     agent_paths.py  `FakeAgentPaths`: requests for the paths of modules at the listener
                 for kubectl
     cable.py    `FakeCableSubscription`: a subscription to a channel of ActionCable
@@ -36,6 +37,7 @@ Nothing here opens a socket or waits for real time.
 from tunnel.testing.agent_paths import FakeAgentPaths, FakePathResponse
 from tunnel.testing.cable import FakeCableCaller, FakeCableSubscription
 from tunnel.testing.cluster import FakeCluster, FakeRequest
+from tunnel.testing.cluster_rows import FakeClusterRows
 from tunnel.testing.cluster_views import view_rows
 from tunnel.testing.ends import RecordingReceiver, connected
 from tunnel.testing.memory import MemoryTransport, Pipe
@@ -52,6 +54,7 @@ __all__ = [
     "FakeCableCaller",
     "FakeCableSubscription",
     "FakeCluster",
+    "FakeClusterRows",
     "FakeObjects",
     "FakePathResponse",
     "FakeRepositories",

@@ -13,6 +13,7 @@ The server half: receives rows, keeps them, and answers queries.
     usage.py         CPU and memory of nodes and pods of all clusters
     fleet.py         queries of operators and of GitLab
     live_queries.py  queries that stay, and the changes of their results
+    row_feed.py      rows for other modules, as they arrive
     channels.py      channels of ActionCable with rows
     rest.py          queries of users, with their rights
     cache_path.py    the Kubernetes API from the cache of an agent

@@ -20,7 +20,12 @@ from modules.cluster_data.server.live_queries import (
     LiveQuery,
     QueryResult,
 )
-from modules.cluster_data.server.reader import ClusterAnswer, FleetReader, item_of
+from modules.cluster_data.server.reader import (
+    ClusterAnswer,
+    FleetReader,
+    item_of,
+    key_of,
+)
 from modules.cluster_data.server.rest import MAX_CLUSTERS
 from modules.cluster_data.server.store.queries import (
     MAX_LIMIT,
@@ -237,11 +242,7 @@ class RowsChannel:
         found = await self._reader.rows(question.query, names, access_of)
         rows: dict[str, Any] = dict(_of_cluster(one) for one in found.incomplete)
         for row in found.rows:
-            # Agents of several projects may have one name.
-            key = "/".join(
-                (row.agent_id, row.group, row.kind, row.namespace, row.name, row.part)
-            )
-            rows[key] = item_of(row)
+            rows[key_of(row)] = item_of(row)
         if found.next_page:
             rows["more"] = True
         size = sum(len(row.columns) for row in found.rows)

@@ -21,6 +21,7 @@ from modules.cluster_data.server.reader import LATE, FleetReader
 from modules.cluster_data.server.receiver import RowReceiver
 from modules.cluster_data.server.rest import PREFIX, RestApi
 from modules.cluster_data.server.rights import ReaderRights
+from modules.cluster_data.server.row_feed import RowFeed
 from modules.cluster_data.server.sources.fleet_rows import FleetRows
 from modules.cluster_data.server.sources.own_rows import OwnRows
 from modules.cluster_data.server.sources.peer_changes import PeerChanges
@@ -35,9 +36,11 @@ from modules.cluster_data.wire import cluster_data_pb2
 from tunnel.api import (
     AgentPathsStarted,
     CableStarted,
+    ClusterRowsStarted,
     CredentialRevoked,
     IAgentPaths,
     ICable,
+    IClusterRows,
     IKnownComponents,
     IServerModule,
     IServerModuleApi,
@@ -89,14 +92,14 @@ class ClusterDataServer:
         )
         changes = PeerChanges(api.peers, api.clock)
         self._queries = LiveQueries(api.clock, changes.follow)
+        own = OwnRows(self._store, api.clock, time.time)
+        self._feed = RowFeed(own)
+        api.capabilities.provide(IClusterRows, self._feed)
         self._receiver = RowReceiver(
-            self._store,
-            self._touch,
-            lambda one: self._queries.views(one.agent_id, one.agent_name),
+            self._store, self._touch, self._followed, self._feed
         )
         self._rights = rights = ReaderRights(api, api.clock)
         api.events.subscribe(CredentialRevoked, self._revoked)
-        own = OwnRows(self._store, api.clock, time.time)
         self._fleet = FleetRows(own, self._others)
         self._reader = FleetReader(self._fleet, rights, time.time)
         for_peers = RowsForPeers(own, self._queries.changes, time.time)
@@ -129,6 +132,7 @@ class ClusterDataServer:
         self._serve()
         self._serve_path()
         self._api.events.publish(KnownComponentsStarted())
+        self._api.events.publish(ClusterRowsStarted())
 
     async def stop(self) -> None:
         """Close the store."""
@@ -155,6 +159,10 @@ class ClusterDataServer:
         cable = self._api.capabilities.get(ICable)
         if cable is not None:
             self._withdraw = [one.serve(cable) for one in self._channels]
+
+    def _followed(self, publication: Publication) -> frozenset[str]:
+        queries = self._queries.views(publication.agent_id, publication.agent_name)
+        return queries | self._feed.views
 
     def _touch(self, publication: Publication) -> None:
         self._queries.touch(publication.agent_id, publication.agent_name)

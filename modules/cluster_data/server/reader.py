@@ -30,6 +30,7 @@ __all__ = [
     "FleetReader",
     "RowsAnswer",
     "item_of",
+    "key_of",
     "state_of",
     "summary_json",
 ]
@@ -345,6 +346,14 @@ def _never_reason(located: LocatedRows) -> str:
 
 def _scope(row: FoundRow) -> ListScope:
     return ListScope(row.agent_id, row.group, row.resource, row.namespace)
+
+
+def key_of(row: FoundRow) -> str:
+    """Return the key of a row among the rows of all agents."""
+    # Agents of several projects may have one name.
+    return "/".join(
+        (row.agent_id, row.group, row.kind, row.namespace, row.name, row.part)
+    )
 
 
 def item_of(row: FoundRow) -> dict[str, Any]:

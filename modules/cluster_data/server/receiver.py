@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from modules.cluster_data.server.row_feed import RowFeed
 from modules.cluster_data.server.store.row_store import Publication, RowStore
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from modules.cluster_data.wire.view_names import MAX_VIEWS, is_view_name
@@ -23,6 +24,7 @@ class RowReceiver:
 
     :param changed: called after rows or the state of a cluster have changed.
     :param followed: returns the views of an agent that somebody follows now.
+    :param feed: notified of each message after the store has it.
     """
 
     def __init__(
@@ -30,10 +32,12 @@ class RowReceiver:
         store: RowStore,
         changed: Callable[[Publication], None],
         followed: Callable[[Publication], frozenset[str]],
+        feed: RowFeed,
     ) -> None:
         self._store = store
         self._changed = changed
         self._followed = followed
+        self._feed = feed
         #: Number of messages by their type.
         self.messages: Counter[str] = Counter()
         #: Number of views that were asked for again because of a difference.
@@ -54,6 +58,7 @@ class RowReceiver:
         views = list(filter(is_view_name, first.hello.views))[:MAX_VIEWS]
         sequences = await self._store.welcome(publication, first.hello)
         self.publishing.add(publication)
+        self._feed.began(publication, views)
         try:
             welcome = wire.Welcome(sequences=sequences, views=views)
             yield wire.ServerMessage(welcome=welcome)
@@ -70,6 +75,7 @@ class RowReceiver:
                     yield wire.ServerMessage(snapshot_wanted=wanted)
         finally:
             self.publishing.discard(publication)
+            self._feed.ended(publication)
             # The call may have been cancelled, and the store still has to know its end.
             ended = Deferred.fromCoroutine(self._store.ended(publication))
             ended.addCallback(lambda _: self._changed(publication))
@@ -100,4 +106,5 @@ class RowReceiver:
         else:
             await self._store.delta(publication, change)
         self._changed(publication)
+        self._feed.stored(publication, change)
         return []
