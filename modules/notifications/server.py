@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from typing import Any
 
 import attrs
@@ -13,9 +14,13 @@ from twisted.logger import Logger
 from zope.interface import implementer, provider
 
 from modules.notifications import rpc_pb2
+from modules.notifications.broadcast_settings import BroadcastSettings
+from modules.notifications.broadcasts import BroadcastMetrics, Broadcasts
 from modules.notifications.webhook import Webhook
 from tunnel.api import (
+    ClusterRowsStarted,
     GitPushed,
+    IClusterRows,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
@@ -58,6 +63,10 @@ class NotificationsSettings:
         doc="secret of the Git servers that call /git/pushed/<name>; enables that page",
         validator=_is_secret,
     )
+    action_cable: BroadcastSettings | None = field(
+        default=None,
+        doc="broadcasts of live data to a Rails server; enabled if present",
+    )
 
 
 @provider(IServerModuleFactory)
@@ -84,16 +93,44 @@ class NotificationsServer:
         if secret_file is not None:
             webhook = Webhook(secret_file, self.pushed)
             api.web.mount("/git/pushed", webhook.app.resource())
+        self._broadcasts: Broadcasts | None = None
+        self._metrics: BroadcastMetrics | None = None
+        if api.configuration.action_cable is not None:
+            self._broadcasts = broadcasts = Broadcasts(
+                api.configuration.action_cable,
+                lambda: api.capabilities.get(IClusterRows),
+                api.clock,
+                lambda: os.urandom(8).hex(),
+            )
+            api.events.subscribe(ClusterRowsStarted, lambda _: broadcasts.follow())
 
     async def start(self) -> None:
-        """Receive the pushes that other kas store."""
+        """Receive the pushes that other kas store, and broadcast live data."""
+        if self._broadcasts is not None:
+            self._start_broadcasts(self._broadcasts)
         self._watching = watching = Deferred.fromCoroutine(self._watch())
         watching.addErrback(self._failed)
 
+    def _start_broadcasts(self, broadcasts: Broadcasts) -> None:
+        redis = self._api.network.redis_publisher(
+            self._api.configuration.action_cable.redis,
+            purpose="broadcasts to Rails",
+            while_down="browsers get the latest rows afterwards",
+            available=broadcasts.available,
+        )
+        self._metrics = BroadcastMetrics(broadcasts)
+        self._api.metrics.register(self._metrics)
+        broadcasts.start(redis)
+
     async def stop(self) -> None:
-        """Stop receiving pushes."""
+        """Stop receiving pushes, and broadcasting."""
         if self._watching is not None:
             self._watching.cancel()
+        if self._broadcasts is not None:
+            self._broadcasts.stop()
+        if self._metrics is not None:
+            self._api.metrics.unregister(self._metrics)
+            self._metrics = None
 
     async def git_push_event(
         self, request: rpc_pb2.GitPushEventRequest, call: Any

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import queue
 import socket
 import ssl
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -21,14 +18,13 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect, unix_connect
 from websockets.typing import Origin
 
-from tests.integration import chromium, needs, node
+from tests.integration import chromium, needs
 from tests.integration.cable_module import DROPIN
 from tests.integration.module_kas import ModuleKas
+from tests.integration.page_reports import Reports, rails_scripts
 from tests.integration.processes import PATIENCE, Process, eventually, kasctl_here
 from tests.integration.stack import fetch
 from tools.ports import free_port
-
-_SOURCE = Path(__file__).parent / "action_cable"
 
 _MORE = """\
   cable_test: {{folder: "{folder}"}}
@@ -39,52 +35,6 @@ web:
     listen_grace_period: 0s
     shutdown_grace_period: 2s
 """
-
-
-class Reports:
-    """
-    What pages report, on a server of its own, which a restart of kas leaves.
-
-    It has the page, too, which is a page of another origin then.
-
-    :param scripts: the folder with the scripts of the page.
-    """
-
-    def __init__(self, scripts: Path) -> None:
-        self.seen: queue.Queue[dict[str, Any]] = queue.Queue()
-        reports = self.seen
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                name = self.path.partition("?")[0].strip("/")
-                self.send_response(200)
-                kind = "text/javascript" if name.endswith(".js") else "text/html"
-                self.send_header("Content-Type", kind)
-                self.end_headers()
-                page = b'<!doctype html><script type="module" src="page.js"></script>'
-                script = kind == "text/javascript"
-                self.wfile.write((scripts / name).read_bytes() if script else page)
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                # The page sends the next report after the response.
-                reports.put(json.loads(body))
-                self.send_response(204)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}/"
-
-    def next(self, what: str) -> dict[str, Any]:
-        """The next report, which has to be of this kind."""
-        found = self.seen.get(timeout=PATIENCE)
-        assert found.pop("what") == what, found
-        return found
 
 
 def _post(kas: ModuleKas, port: int, path: str) -> tuple[int, int]:
@@ -111,11 +61,8 @@ class CableStand:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.browser = chromium.found()
-        scripts = node.installed(_SOURCE, "@rails/actioncable", "page.js")
-        library = "node_modules/@rails/actioncable/app/assets/javascripts"
-        esm = scripts / library / "actioncable.esm.js"
-        (scripts / "actioncable.esm.js").write_bytes(esm.read_bytes())
-        self.reports = Reports(scripts)
+        scripts = rails_scripts("page.js")
+        self.reports = Reports(scripts, "page.js")
         self.port = free_port()
         more = _MORE.format(folder=scripts, port=self.port)
         self.kas = ModuleKas(folder, "action_cable", DROPIN, more)
