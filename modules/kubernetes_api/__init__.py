@@ -25,6 +25,7 @@ The Kubernetes API of a cluster behind its agent, for kubectl and similar client
     spans.py           spans of requests, for OpenTelemetry
     watch_boundary.py  finds the end of an event of a watch
     watch_api.py       GitLab's aggregated watches
+    cached_watch.py    a watch of it from the cache of an agent
     watch_turns.py     order in which paused watches resume
     heartbeats.py      PINGs inside an upgraded connection, and their PONGs
     metrics.py         metrics of both halves

@@ -6,7 +6,7 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
@@ -66,6 +66,7 @@ from tunnel.api import (
     Draining,
     HasPeer,
     IAgentPaths,
+    ICachedWatches,
     IPathReceiver,
     IServerModule,
     IServerModuleApi,
@@ -501,6 +502,23 @@ class KubernetesApiServer:
         return self._calls.open_stream(
             access.agent_id, method, receiver, block, options
         )
+
+    def cached_watch(
+        self, head: RequestHead, access: Access
+    ) -> AsyncGenerator[bytes, None] | None:
+        """See `WatchHost`."""
+        source = self.api.capabilities.get(ICachedWatches)
+        # The cache would give the rights of the credential, and not those of the user
+        # that the client names.
+        if source is None or any(one.startswith(b"impersonate-") for one in head.taken):
+            return None
+        found: AsyncGenerator[bytes, None] = source.open(access, head.target.decode())
+        return found
+
+    def cached_watch_begins(self, access: Access) -> None:
+        """See `WatchHost`."""
+        if self._count is not None:
+            self._count(access.usage or _USED)
 
     def why_forbidden(self, head: RequestHead, access: Access) -> str | None:
         """See `WatchHost`."""

@@ -1,7 +1,10 @@
 """
 GitLab's aggregated watches: all watches of a page in one WebSocket.
 
-    page --WebSocket /watch--> kas --a plain watch each--> agentk --> API server
+    page --WebSocket /watch--> kas --a watch each--> agentk's cache --> API server
+
+A watch that the cache does not answer, or stops answering, is a plain watch of the API
+server.
 
 The page uses the subprotocol ``gitlab-agent-watch-api``.  Its messages are JSON in
 snake_case, the messages of kas JSON in camelCase, as in ``@gitlab/cluster-client``::
@@ -24,7 +27,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final, NoReturn, Protocol
 from urllib.parse import urlencode
 
@@ -37,6 +40,7 @@ from websockets.protocol import Protocol as WebSocketCore
 from websockets.protocol import Side, State
 from zope.interface import implementer
 
+from modules.kubernetes_api.cached_watch import CachedWatch
 from modules.kubernetes_api.frontdoor import Refused
 from modules.kubernetes_api.shares import TooMany
 from modules.kubernetes_api.statuses import INTERNAL_ERROR
@@ -165,6 +169,18 @@ class WatchHost(Protocol):
         :param head: the head of the watch itself.
         :raises TunnelError: if the stream cannot be opened.
         """
+
+    def cached_watch(
+        self, head: RequestHead, access: Access
+    ) -> AsyncGenerator[bytes, None] | None:
+        """
+        Return a watch from the cache of the agent: see `tunnel.api.ICachedWatches`.
+
+        :returns: None if no cache can answer it.
+        """
+
+    def cached_watch_begins(self, access: Access) -> None:
+        """Count a watch that the cache answers."""
 
     def why_forbidden(self, head: RequestHead, access: Access) -> str | None:
         """Return why *access* does not include a watch; None if it does."""
@@ -533,7 +549,13 @@ class _Watch:
         self.buffer = bytearray()
         #: Called after the last event of a stream that has ended.
         self._at_end: Callable[[], None] | None = None
-        self._stream: IStream | None = None
+        self._stream: IStream | CachedWatch | None = None
+        #: Whether the cache may answer the next request.
+        self._may_use_cache = True
+        #: Whether the cache answers, and sends the objects that exist at the beginning:
+        #: their versions are not a position.
+        self._is_initial = False
+        self._is_cached = False
         #: Whether a stream is open, as far as known.
         self._live = False
         self._head: RequestHead | None = None
@@ -581,15 +603,19 @@ class _Watch:
             self._record_failure(HeadError(500, INTERNAL_ERROR))
             self._fail({"message": INTERNAL_ERROR})
 
-    def _prepare(self) -> RequestHead:
-        """Return the head of the next request."""
+    def _next_query(self) -> dict[str, str]:
+        """Return the query of the next request."""
         query = dict(self._query)
         if self._version:
             # The client knows the objects, so only changes are needed from now on.
             for name in ("sendInitialEvents", "resourceVersionMatch"):
                 query.pop(name, None)
             query["resourceVersion"] = self._version
-        target = f"{self._path}?{urlencode(query)}".encode("ascii")
+        return query
+
+    def _prepare(self) -> RequestHead:
+        """Return the head of the next request."""
+        target = f"{self._path}?{urlencode(self._next_query())}".encode("ascii")
         came = self._connection.exchange.head
         fields = b"\r\nAccept: application/json"
         if (agent := _AGENT.search(came.fields)) is not None:
@@ -629,6 +655,7 @@ class _Watch:
     def _request(self) -> None:
         head = self._prepare()
         self._answer = None
+        self._is_cached = self._is_initial = False
         self._size = 0
         self._at_end = None
         self.buffer.clear()
@@ -660,6 +687,68 @@ class _Watch:
             self._fail({"message": str(failure.value)})
 
     def _open(self, head: RequestHead) -> None:
+        if not (self._may_use_cache and self._open_cached(head)):
+            self._open_plain(head)
+
+    def _open_cached(self, head: RequestHead) -> bool:
+        """Ask the cache; return False if there is none."""
+        host = self._connection.host
+        query = self._cached_query()
+        target = f"{self._path}?{urlencode(query)}".encode("ascii")
+        asked = RequestHead(b"GET", target, 1, head.fields, taken=head.taken)
+        parts = host.cached_watch(asked, self._access)
+        if parts is None:
+            return False
+        self._is_cached = self._live = True
+        self._is_initial = query.get("sendInitialEvents") == "true"
+        stream = self._stream = CachedWatch(parts, self, host.clock)
+        if self._connection.is_paused(self._name):
+            stream.pauseProducing()
+        stream.start()
+        return True
+
+    def _cached_query(self) -> dict[str, str]:
+        query = self._next_query()
+        if not query.get("resourceVersion", "").strip("0"):
+            # A bookmark follows the objects that exist at the beginning.
+            query.setdefault("sendInitialEvents", "true")
+            query.setdefault("resourceVersionMatch", "NotOlderThan")
+        return query
+
+    def cache_answered(self) -> None:
+        """See `CachedWatchReceiver`."""
+        self._answer = ResponseHead(200, b"HTTP/1.1 200 OK", b"")
+        self._record(200)
+        self._connection.host.cached_watch_begins(self._access)
+
+    def cache_failed(self, reason: str) -> None:
+        """See `CachedWatchReceiver`."""
+        self._live, self._stream = False, None
+        self._after_events(lambda: self._leave_cache(reason))
+
+    def _leave_cache(self, reason: str) -> None:
+        """Continue at the API server, which also explains why it refuses a watch."""
+        if self.over:
+            return
+        self._is_cached = self._may_use_cache = False
+        self._at_end = None
+        stream, self._stream, self._live = self._stream, None, False
+        if stream is not None:
+            stream.reset(ErrorCode.CANCELLED, "the watch continues without the cache")
+        self.buffer.clear()
+        if self._answer is None:
+            assert self._head is not None
+            self._open_plain(self._head)
+            return
+        self._record_end(f"the cache ended the watch: {reason}")
+        if self._is_initial and self._seen:
+            # The client has some of the objects, at no position.
+            self._fail({"message": f"kas -> agent: {reason}"})
+            return
+        # Not within a callback of the stream that has ended.
+        self._later = self._connection.host.clock.callLater(0, self.begin)
+
+    def _open_plain(self, head: RequestHead) -> None:
         host = self._connection.host
         self._live = True
         try:
@@ -860,6 +949,8 @@ class _Watch:
         if self._ends > MAX_AGAIN:
             self._fail({"message": "the API server keeps ending the watch"})
             return
+        # The cache may have been starting before.
+        self._may_use_cache = True
         clock = self._connection.host.clock
         self._later = clock.callLater(AGAIN_SECONDS * (self._ends - 1), self.begin)
 
@@ -882,7 +973,10 @@ class _Watch:
             self._fail({"message": f"agent -> API server: {error}"})
             return
         if kind == "ERROR":
-            self._fail({"object": value})
+            if self._is_cached:
+                self._leave_cache(_reason(value))
+            else:
+                self._fail({"object": value})
             return
         version, uid = metadata.get("resourceVersion"), metadata.get("uid")
         version = version if isinstance(version, str) else ""
@@ -897,6 +991,7 @@ class _Watch:
         self._version = version or self._version
         self._ends = 0
         if kind == "BOOKMARK":
+            self._is_initial = False
             if self._bookmarks:
                 self._send(line)
             return
@@ -1005,3 +1100,9 @@ def _status(body: bytes, code: int) -> dict[str, Any]:
         return {"object": _object(body)}
     except _Invalid:
         return {"message": f"the API server responded with {code}"}
+
+
+def _reason(status: dict[str, Any]) -> str:
+    """Return the message of a Status."""
+    message = status.get("message")
+    return message if isinstance(message, str) else "an error"

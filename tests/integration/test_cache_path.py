@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -12,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import Done, Kubectl, Running
 from tests.integration.processes import eventually
 from tests.integration.rawhttp import Connection, Way
 from tests.integration.stack import Agentk, Kas, metric
+from tests.integration.test_clients import check_gitlabs_watch_manager
 from tests.integration.test_gitops_drift import deployment
 
 _ROLES = "/apis/rbac.authorization.k8s.io/v1"
@@ -25,7 +29,7 @@ _ROLES = "/apis/rbac.authorization.k8s.io/v1"
 #: Durations, which differ between two commands.
 _AGE = re.compile(r"\b(?:\d+[smhdy])+\b *")
 
-READERS = 20
+READERS, BROWSERS = 20, 100
 
 
 class CacheStand:
@@ -86,6 +90,11 @@ class CacheStand:
             "verbs": ["get", "list", "watch"],
         }
         self.cluster.permit(user, self.namespace, rule)
+
+    def wait_for(self, user: str) -> None:
+        """Wait until the cache answers, and the right of a user is in effect."""
+        kubectl, command = self.kubectl(user), self.cached(user, "get", "configmaps")
+        eventually(lambda: kubectl(*command).code == 0, 60, "the cache answers")
 
     def revoke(self, user: str) -> None:
         """Take the rights away."""
@@ -220,6 +229,107 @@ def test_one_watch_for_all_readers(caching: CacheStand) -> None:
     eventually(
         lambda: metric(stand.agentk.observability, "agentk_cluster_data_watches") == 0
     )
+
+
+class Browser:
+    """A page of GitLab with aggregated watches of one namespace."""
+
+    def __init__(self, stand: CacheStand, user: str, **params: str) -> None:
+        token = stand.kas.bearer(user)
+        self._end = ExitStack()
+        self._socket = self._end.enter_context(
+            connect(
+                f"wss://localhost:{stand.kas.proxy}/watch",
+                ssl=ssl.create_default_context(cafile=stand.kas.authority),
+                proxy=None,
+                close_timeout=0.05,
+                subprotocols=[Subprotocol("gitlab-agent-watch-api")],
+                additional_headers={"Authorization": f"Bearer {token}"},
+            )
+        )
+        asked = {"version": "v1", "namespace": stand.namespace, **params}
+        message = {"type": "watch", "watch_id": "one", "watch_params": asked}
+        self._socket.send(json.dumps(message))
+
+    def until(self, kind: str, name: str) -> None:
+        """Read events until one of this type and name."""
+        while True:
+            message = json.loads(self._socket.recv(60))
+            assert message["type"] == "event", message
+            found = message["watchEvent"]
+            if (found["type"], found["object"]["metadata"]["name"]) == (kind, name):
+                return
+
+    def refusal(self) -> str:
+        """Return the error in the next message; empty if it is an event."""
+        message: Any = json.loads(self._socket.recv(60))
+        if message["type"] == "event":
+            return ""
+        return str(message["error"]["object"]["message"])
+
+    def close(self) -> None:
+        self._end.close()
+
+
+def test_one_watch_for_all_browsers(caching: CacheStand) -> None:
+    """The API server has one request for all aggregated watches, with their rights."""
+    stand = caching
+    for name in ("page", "stranger"):
+        stand.user(name)
+    stand.permit("page", "configmaps")
+    stand.add("one")
+    audit = stand.cluster.audit()
+    stand.wait_for("page")
+    browsers: list[Browser] = []
+    try:
+        for _ in range(BROWSERS):
+            browsers.append(Browser(stand, "page", resource="configmaps"))
+        for one in browsers:
+            one.until("ADDED", "one")
+        stand.add("two")
+        for one in browsers:
+            one.until("ADDED", "two")
+        stand.cluster.call("DELETE", f"{stand.core}/configmaps/two")
+        for one in browsers:
+            one.until("DELETED", "two")
+        watches = metric(stand.agentk.observability, "agentk_cluster_data_watches")
+        assert watches == BROWSERS
+        verbs = stand.requests("configmaps", audit.events())
+        print(f"{BROWSERS} browsers, requests at the API server: {verbs}")
+        assert verbs == ["watch"]
+        # A user without the right gets the answer of the API server.
+        stranger = Browser(stand, "stranger", resource="configmaps")
+        browsers.append(stranger)
+        assert 'User "stranger" cannot watch' in stranger.refusal()
+        # So does a user whose right is revoked.
+        stand.revoke("page")
+        number = iter(range(1000))
+
+        def has_ended() -> str:
+            stand.add(f"later-{next(number)}")
+            return browsers[0].refusal()
+
+        # At most ten seconds, and what the API server needs itself.
+        text = eventually(has_ended, 30, "the watch has ended")
+        assert 'User "page" cannot watch' in text
+    finally:
+        for one in browsers:
+            one.close()
+
+
+def test_gitlabs_watch_manager(caching: CacheStand) -> None:
+    """GitLab's own library, whose watches the cache answers."""
+    stand = caching
+    kubeconfig = stand.kas.add_user("page")
+    stand.wait_for("page")
+    check_gitlabs_watch_manager(kubeconfig, stand.namespace)
+    name = 'kas_cluster_data_cached_watches_total{outcome="%s"}'
+    counts = [
+        metric(stand.kas.observability, name % outcome)
+        for outcome in ("answered", "refused")
+    ]
+    # The third one is for a kind that does not exist.
+    assert counts == [2, 1]
 
 
 def test_rights(caching: CacheStand) -> None:

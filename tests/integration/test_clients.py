@@ -160,7 +160,7 @@ def test_javascript(javascript: Path, kubeconfig: Path, with_pods: str) -> None:
     }
 
 
-def test_gitlabs_watch_manager(kubeconfigs: dict[str, Path], namespace: str) -> None:
+def check_gitlabs_watch_manager(kubeconfig: Path, namespace: str) -> None:
     """Several watches of GitLab's own library in one WebSocket, and one that fails."""
     folder = node.installed(_OF_GITLAB, "@gitlab/cluster-client", "watch.js")
     bundle = folder / "bundle.cjs"
@@ -174,7 +174,7 @@ def test_gitlabs_watch_manager(kubeconfigs: dict[str, Path], namespace: str) -> 
         check=True,
         timeout=60,
     )
-    file = yaml.safe_load(kubeconfigs["proxied"].read_text())
+    file = yaml.safe_load(kubeconfig.read_text())
     cluster, user = file["clusters"][0]["cluster"], file["users"][0]["user"]
     authority = cluster.get("certificate-authority")
     if authority is None:
@@ -193,3 +193,8 @@ def test_gitlabs_watch_manager(kubeconfigs: dict[str, Path], namespace: str) -> 
     assert found["names"] == ["kube-root-ca.crt", "of-gitlab"]
     assert found["left"] == ["kube-root-ca.crt"]
     assert "could not find the requested resource" in found["errors"][0]
+
+
+def test_gitlabs_watch_manager(kubeconfigs: dict[str, Path], namespace: str) -> None:
+    """Watches of the API server; test_cache_path.py has watches of a cache."""
+    check_gitlabs_watch_manager(kubeconfigs["proxied"], namespace)

@@ -27,6 +27,7 @@ complete module.
     cluster_views.py  views of live data
     components.py     components that live data recognizes
     cluster_rows.py   changes of live data
+    cached_watches.py  watches from the caches of agents
     agent_paths.py    paths of modules at the listener for kubectl
     page_callers.py   users of pages who send a bearer token
     web.py            pages, webhooks and WebSockets
@@ -62,6 +63,7 @@ from tunnel.api.cable import (
     ICableSubscription,
     IChannel,
 )
+from tunnel.api.cached_watches import ICachedWatches
 from tunnel.api.calls import (
     CLIENT_ADDRESS,
     OPERATOR,
@@ -234,6 +236,7 @@ __all__ = [
     "ICable",
     "ICableCaller",
     "ICableSubscription",
+    "ICachedWatches",
     "ICalls",
     "ICapabilities",
     "IChannel",

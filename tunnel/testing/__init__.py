@@ -15,6 +15,7 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
     repositories.py  `FakeRepository`: a Git repository with commits from the test
     cluster_views.py  `view_rows`: the rows of an object in a view
     cluster_rows.py  `FakeClusterRows`: rows of live data for a module of kas
+    cached_watches.py  `FakeCachedWatches`: watches from the cache of an agent
     agent_paths.py  `FakeAgentPaths`: requests for the paths of modules at the listener
                 for kubectl
     cable.py    `FakeCableSubscription`: a subscription to a channel of ActionCable
@@ -36,6 +37,7 @@ Nothing here opens a socket or waits for real time.
 
 from tunnel.testing.agent_paths import FakeAgentPaths, FakePathResponse
 from tunnel.testing.cable import FakeCableCaller, FakeCableSubscription
+from tunnel.testing.cached_watches import FakeCachedWatch, FakeCachedWatches
 from tunnel.testing.cluster import FakeCluster, FakeRequest
 from tunnel.testing.cluster_rows import FakeClusterRows
 from tunnel.testing.cluster_views import view_rows
@@ -53,6 +55,8 @@ __all__ = [
     "FakeAgentPaths",
     "FakeCableCaller",
     "FakeCableSubscription",
+    "FakeCachedWatch",
+    "FakeCachedWatches",
     "FakeCluster",
     "FakeClusterRows",
     "FakeObjects",

@@ -16,5 +16,6 @@ The server half: receives rows, keeps them, and answers queries.
     row_feed.py      rows for other modules, as they arrive
     channels.py      channels of ActionCable with rows
     rest.py          queries of users, with their rights
+    cached_watches.py  watches from the cache of an agent, for other modules
     cache_path.py    the Kubernetes API from the cache of an agent
 """

@@ -20,7 +20,7 @@ from tunnel.api import (
 from tunnel.errors import CallError, Status
 from tunnel.kubernetes import only_reads, status_object
 
-__all__ = ["NAME", "CachePath"]
+__all__ = ["NAME", "OBJECTS", "SECONDS", "CachePath"]
 
 #: Name of the path.
 NAME: Final = "cache"
@@ -36,7 +36,8 @@ READ_SECONDS: Final = 60.0
 
 _JSON: Final = "application/json"
 
-_OBJECTS: Final = wire.DESCRIPTOR.services_by_name["ClusterObjects"]
+#: The service of agentk's half.
+OBJECTS: Final = wire.DESCRIPTOR.services_by_name["ClusterObjects"]
 
 #: HTTP status of an error of a call; 500 for others.
 _CODES: Final = {
@@ -83,7 +84,7 @@ class CachePath:
             response.respond(refused[0], *self.render_error(*refused))
             return
         access = request.access
-        client = self._api.calls.client(_OBJECTS, access.agent_id, access)
+        client = self._api.calls.client(OBJECTS, access.agent_id, access)
         asked = wire.ReadRequest(
             target=target,
             accept=request.fields.get("accept", ""),

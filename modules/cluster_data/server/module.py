@@ -13,6 +13,7 @@ from twisted.logger import Logger
 from zope.interface import implementer, provider
 
 from modules.cluster_data.server.cache_path import NAME, CachePath
+from modules.cluster_data.server.cached_watches import CachedWatches
 from modules.cluster_data.server.channels import CHANNELS, RowsChannel
 from modules.cluster_data.server.fleet import FLEET, FleetQueries
 from modules.cluster_data.server.known_components import ComponentTable
@@ -40,6 +41,7 @@ from tunnel.api import (
     CredentialRevoked,
     IAgentPaths,
     ICable,
+    ICachedWatches,
     IClusterRows,
     IKnownComponents,
     IServerModule,
@@ -105,7 +107,9 @@ class ClusterDataServer:
         for_peers = RowsForPeers(own, self._queries.changes, time.time)
         api.peers.handle(PEER_ROWS, for_peers)
         self._path = CachePath(api)
-        self._metrics = _Metrics(self._receiver, self._path)
+        self._watches = CachedWatches(api)
+        api.capabilities.provide(ICachedWatches, self._watches)
+        self._metrics = _Metrics(self._receiver, self._path, self._watches)
         self._counting = False
         self._sweeps = Repeated(api.clock, "removing old rows", self._sweep)
         api.calls.handle(_CLUSTER_DATA, self._receiver)
@@ -188,9 +192,12 @@ class ClusterDataServer:
 
 
 class _Metrics(Collector):
-    def __init__(self, receiver: RowReceiver, path: CachePath) -> None:
+    def __init__(
+        self, receiver: RowReceiver, path: CachePath, watches: CachedWatches
+    ) -> None:
         self._receiver = receiver
         self._path = path
+        self._watches = watches
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
@@ -220,3 +227,11 @@ class _Metrics(Collector):
         for status, count in sorted(self._path.requests.items()):
             responses.add_metric((str(status),), count)
         yield responses
+        watches = CounterMetricFamily(
+            "kas_cluster_data_cached_watches",
+            "Watches of GitLab's pages that agentk's cache answered or refused",
+            labels=("outcome",),
+        )
+        for outcome, count in sorted(self._watches.outcomes.items()):
+            watches.add_metric((outcome,), count)
+        yield watches
