@@ -333,7 +333,7 @@ def _components(ctl: Ctl, callee: Callee, namespace: str, clusters: str) -> None
     """
     answer = _grouped(callee, "Components", namespace, clusters)
     found = answer.get("components", [])
-    head = ("NAME", "CLUSTER", "NAMESPACE", "VERSION", "HEALTH", "RECOGNIZED BY")
+    head = ("NAME", "CLUSTER", "NAMESPACE", "VERSION", "HEALTH", "ADDRESS", "BY")
     rows = [
         (
             *(
@@ -341,6 +341,7 @@ def _components(ctl: Ctl, callee: Callee, namespace: str, clusters: str) -> None
                 for key in ("name", "agentName", "namespace", "version")
             ),
             printable(one.get("workload", {}).get("health", "")),
+            printable(", ".join(one.get("addresses", [])[:2])),
             printable(one.get("recognizedBy", "")),
         )
         for one in found

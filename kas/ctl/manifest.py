@@ -581,7 +581,7 @@ def _right_to_watch(namespace: str) -> list[dict[str, Any]]:
     rules = [
         {
             "apiGroups": [""],
-            "resources": ["nodes", "namespaces", "pods", "events"],
+            "resources": ["nodes", "namespaces", "pods", "services", "events"],
             "verbs": verbs,
         },
         {

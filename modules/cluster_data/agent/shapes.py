@@ -17,6 +17,7 @@ from tunnel.api import KubernetesMetadata, KubernetesShape
 __all__ = [
     "DeclaringObject",
     "Event",
+    "LiveService",
     "Namespace",
     "Node",
     "Pod",
@@ -50,6 +51,7 @@ class PodTemplateSpec(_Fields):
 class PodTemplate(_Fields):
     """Template of the pods of a workload."""
 
+    metadata: KubernetesMetadata | None = None
     spec: PodTemplateSpec | None = None
 
 
@@ -90,6 +92,49 @@ class Workload(KubernetesShape):
     metadata: AnnotatedMetadata = msgspec.field(default_factory=AnnotatedMetadata)
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: dict[str, Any] | None = None
+
+
+class LiveServicePort(_Fields):
+    """A port of a Service."""
+
+    name: str = ""
+    port: int = 0
+    protocol: str = ""
+
+
+class IngressPoint(_Fields):
+    """An address of a load balancer."""
+
+    ip: str = ""
+    hostname: str = ""
+
+
+class LoadBalancer(_Fields):
+    """The load balancer of a Service."""
+
+    ingress: list[IngressPoint] | None = None
+
+
+class ServiceSpec(_Fields):
+    """Specification of a Service."""
+
+    type: str = ""
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    selector: dict[str, str] | None = None
+    ports: list[LiveServicePort] | None = None
+
+
+class ServiceStatus(_Fields):
+    """Status of a Service."""
+
+    load_balancer: LoadBalancer | None = None
+
+
+class LiveService(KubernetesShape):
+    """A Service."""
+
+    spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
+    status: ServiceStatus = msgspec.field(default_factory=ServiceStatus)
 
 
 class DeclaringObject(KubernetesShape):

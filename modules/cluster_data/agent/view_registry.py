@@ -10,13 +10,14 @@ from modules.cluster_data.agent.views.applications import APPLICATIONS
 from modules.cluster_data.agent.views.events import EVENTS
 from modules.cluster_data.agent.views.nodes import NODES
 from modules.cluster_data.agent.views.problems import PROBLEMS
+from modules.cluster_data.agent.views.services import SERVICES
 from modules.cluster_data.agent.views.workloads import WORKLOADS
 from modules.cluster_data.wire.view_names import COMPUTED_VIEWS, MAX_VIEWS, is_view_name
 from tunnel.api import ClusterView, IClusterViews
 
 __all__ = ["OWN_VIEWS", "ViewRegistry"]
 
-OWN_VIEWS = (WORKLOADS, NODES, PROBLEMS, EVENTS, APPLICATIONS)
+OWN_VIEWS = (WORKLOADS, NODES, PROBLEMS, EVENTS, APPLICATIONS, SERVICES)
 
 
 @implementer(IClusterViews)

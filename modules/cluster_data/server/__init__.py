@@ -10,6 +10,7 @@ The server half: receives rows, keeps them, and answers queries.
     applications.py  applications and components, grouped from workloads
     declarations.py  objects that declare an application, and their workloads
     known_components.py  components that kas recognizes
+    service_addresses.py  addresses of workloads
     usage.py         CPU and memory of nodes and pods of all clusters
     fleet.py         queries of operators and of GitLab
     live_queries.py  queries that stay, and the changes of their results

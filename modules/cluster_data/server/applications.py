@@ -21,10 +21,12 @@ from modules.cluster_data.server.declarations import (
 )
 from modules.cluster_data.server.known_components import ComponentTable
 from modules.cluster_data.server.reader import RowsAnswer
+from modules.cluster_data.server.service_addresses import ServiceAddresses
 from modules.cluster_data.server.store.queries import MAX_LIMIT, FoundRow, RowQuery
 
 __all__ = [
     "MAX_DECLARATIONS",
+    "MAX_SERVICES",
     "MAX_WORKLOADS",
     "Application",
     "ApplicationsAnswer",
@@ -38,6 +40,9 @@ __all__ = [
 #: Maximum number of workloads of one answer, which kas groups in memory, and sends in
 #: one message.
 MAX_WORKLOADS = 10_000
+
+#: Maximum number of Services of one answer.
+MAX_SERVICES = 10_000
 
 #: Maximum number of declarations of one answer.
 MAX_DECLARATIONS = 2_000
@@ -131,6 +136,8 @@ class Component:
     A well-known component in a cluster.
 
     :ivar recognized_by: the image or the label that identifies the component.
+    :ivar addresses: ``NAME.NAMESPACE.svc:PORT`` of each port of its Services, and the
+        addresses of their load balancers.
     """
 
     agent_id: str
@@ -140,6 +147,7 @@ class Component:
     version: str
     recognized_by: str
     workload: MemberWorkload
+    addresses: Sequence[str]
 
 
 @attrs.frozen
@@ -231,6 +239,9 @@ async def find_components(
 ) -> ComponentsAnswer:
     """Return the well-known components of a reader's clusters."""
     rows, last = await _pages(read, "workloads", namespace, MAX_WORKLOADS)
+    services = ServiceAddresses(
+        (await _pages(read, "services", namespace, MAX_SERVICES))[0]
+    )
     found = []
     for row in rows:
         columns = json.loads(row.columns)
@@ -246,6 +257,7 @@ async def find_components(
                     _version([columns]),
                     by,
                     _workload(row, columns),
+                    services.of(row, columns),
                 )
             )
     found.sort(key=lambda one: (one.name, one.agent_name, one.namespace))

@@ -22,6 +22,7 @@ __all__ = [
     "Declaration",
     "Declarations",
     "labels_of",
+    "texts_in",
 ]
 
 #: Maximum number of comparisons of a selector with a workload for one answer; each
@@ -126,7 +127,7 @@ class Declarations:
         self.all.append(one)
         if one.tool == "app.k8s.io":
             if requirements := _requirements(_text(columns, "selector")):
-                kinds = frozenset(_texts(columns.get("components")))
+                kinds = frozenset(texts_in(columns.get("components")))
                 of = self._selectors.setdefault((row.agent_id, row.namespace), [])
                 of.append(_Selector(one, requirements, kinds))
         elif one.tool == "argocd":
@@ -177,7 +178,7 @@ def _named_by(
 
 
 def _declaration(row: FoundRow, columns: Mapping[str, Any]) -> Declaration:
-    components = _texts(columns.get("components"))
+    components = texts_in(columns.get("components"))
     return Declaration(
         kind=row.kind,
         namespace=row.namespace,
@@ -192,7 +193,7 @@ def _declaration(row: FoundRow, columns: Mapping[str, Any]) -> Declaration:
         wanted=_text(columns, "wanted"),
         revision=_text(columns, "revision"),
         target=_text(columns, "target"),
-        owners=_texts(columns.get("owners")),
+        owners=texts_in(columns.get("owners")),
         links={
             url: text
             for url, text in _pairs(columns.get("links")).items()
@@ -218,7 +219,8 @@ def _text(columns: Mapping[str, Any], key: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _texts(found: Any) -> list[str]:
+def texts_in(found: Any) -> list[str]:
+    """Return the texts of a list; an empty list for another value."""
     if not isinstance(found, list):
         return []
     return [one for one in found if isinstance(one, str)]

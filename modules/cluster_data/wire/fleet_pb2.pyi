@@ -249,7 +249,7 @@ class Workload(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., health: _Optional[str] = ..., reason: _Optional[str] = ..., ready: _Optional[int] = ..., wanted: _Optional[int] = ...) -> None: ...
 
 class Component(_message.Message):
-    __slots__ = ("agent_id", "agent_name", "namespace", "name", "version", "recognized_by", "workload")
+    __slots__ = ("agent_id", "agent_name", "namespace", "name", "version", "recognized_by", "workload", "addresses")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -257,6 +257,7 @@ class Component(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RECOGNIZED_BY_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     agent_name: str
     namespace: str
@@ -264,4 +265,5 @@ class Component(_message.Message):
     version: str
     recognized_by: str
     workload: Workload
-    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[str] = ..., recognized_by: _Optional[str] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ...) -> None: ...
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[str] = ..., recognized_by: _Optional[str] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ..., addresses: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -18,7 +18,15 @@ __all__ = [
 SUMMARY, KINDS = COMPUTED_VIEWS = ("summary", "kinds")
 
 #: Names of the views that every cluster has; modules add others.
-VIEWS = (*COMPUTED_VIEWS, "workloads", "nodes", "problems", "events", "applications")
+VIEWS = (
+    *COMPUTED_VIEWS,
+    "workloads",
+    "nodes",
+    "problems",
+    "events",
+    "applications",
+    "services",
+)
 
 #: Maximum number of views of one agent: kas limits the rows of each view.
 MAX_VIEWS = 20

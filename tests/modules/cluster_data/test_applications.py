@@ -15,6 +15,7 @@ from modules.cluster_data.server.known_components import (
     MAX_COMPONENTS,
     ComponentTable,
 )
+from modules.cluster_data.server.service_addresses import MAX_OF_WORKLOAD
 from modules.cluster_data.wire import fleet_pb2
 from tests.modules.cluster_data.pair import deployment
 from tests.modules.cluster_data.test_rest import RestStand
@@ -100,6 +101,87 @@ def test_components(stand: RestStand) -> None:
     assert ingress["workload"]["name"] == "ingress"
     assert found["grafana", "shop"]["recognizedBy"] == f"{STANDARD}/name=grafana"
     assert len(found) == 2
+
+
+def service(name: str, *ports: int, **spec: Any) -> Any:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": spec.pop("namespace", "shop")},
+        "spec": {"ports": [{"port": port} for port in ports], **spec},
+    }
+
+
+def with_pods(name: str, image: str, **labels: str) -> Any:
+    found = labelled(name, image=image, labels={})
+    found["spec"]["template"]["metadata"] = {"labels": labels}
+    return found
+
+
+def test_addresses_of_components(stand: RestStand) -> None:
+    """A Service belongs to a workload whose pods it selects."""
+    balancer = service("lb", 443, selector={"app": "g"}, type="LoadBalancer")
+    balancer["spec"]["clusterIP"] = "10.0.0.1"
+    balancer["status"] = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
+    stand.add(
+        with_pods("grafana", "grafana/grafana:12", app="g", tier="x"),
+        service("one", 80, 9090, selector={"app": "g", "tier": "x"}),
+        service("other", 80, selector={"app": "g", "tier": "y"}),
+        service("nothing", 80),
+        service("far", 80, selector={"app": "g"}, namespace="other"),
+        service("headless", 80, selector={"tier": "x"}, clusterIP="None"),
+        balancer,
+    )
+    stand.advance(3)
+    found = external(stand, "Components", namespace="shop").components
+    (grafana,) = [one for one in found if one.workload.name == "grafana"]
+    assert sorted(grafana.addresses) == [
+        "10.0.0.1",
+        "192.0.2.1",
+        "headless.shop.svc:80",
+        "lb.shop.svc:443",
+        "one.shop.svc:80",
+        "one.shop.svc:9090",
+    ]
+    # A user sees the addresses of Services that the user may list.
+    stand.allowed = {("alice", "apps/deployments")}
+    assert items(stand, "components?clusters=agent-1")["grafana", "shop"]
+    seen = stand.get("components?clusters=agent-1")["items"]
+    assert all(one["addresses"] == [] for one in seen)
+    stand.clock.advance(60)
+    stand.allowed |= {("alice", "/services")}
+    seen = stand.get("components?clusters=agent-1")["items"]
+    assert any(one["addresses"] for one in seen)
+
+
+def test_number_of_addresses(stand: RestStand) -> None:
+    stand.add(
+        with_pods("grafana", "grafana/grafana:12", app="g", tier="x"),
+        service("many", *range(1, 40), selector={"app": "g"}),
+        service("more", *range(1, 40), selector={"app": "g"}),
+    )
+    stand.advance(3)
+    found = external(stand, "Components", namespace="shop").components
+    (grafana,) = [one for one in found if one.workload.name == "grafana"]
+    assert len(grafana.addresses) == MAX_OF_WORKLOAD
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        '{"selector": 5, "ports": 5, "addresses": 5}',
+        '{"selector": {"app": 5}, "ports": ["x"], "type": 5}',
+        '{"selector": {"app": "grafana"}, "ports": ["x"], "addresses": [5]}',
+    ],
+)
+def test_services_of_a_hostile_agent(stand: RestStand, columns: str) -> None:
+    stand.add(
+        with_pods("grafana", "grafana/grafana:12", app="grafana"), service("a", 1)
+    )
+    stand.advance(3)
+    stand.damage(columns, "services")
+    found = external(stand, "Components").components
+    assert found and not any(one.addresses for one in found)
 
 
 def test_for_operators(stand: RestStand) -> None:

@@ -170,7 +170,7 @@ def test_one_watch_for_readers_and_views(reads: ReadStand) -> None:
     assert len(reads.requests(f"{DEPLOYMENTS}?")) == watched + 1
     # One for each kind of the views that the cluster has.
     found = [one for one in reads.kinds.values() if one.state != "absent"]
-    assert len(reads.cluster.objects.watchers) == len(found) == 9
+    assert len(reads.cluster.objects.watchers) == len(found) == 10
     reads.add(deployment("api", ready=0))
     reads.advance(2)
     for one in readers:

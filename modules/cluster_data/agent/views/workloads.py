@@ -20,6 +20,9 @@ __all__ = ["WORKLOADS", "WORKLOAD_KINDS"]
 #: Maximum number of images of a row.
 MAX_IMAGES = 16
 
+#: Maximum number of labels of the pods in a row.
+MAX_LABELS = 32
+
 WORKLOAD_KINDS = {
     ObjectKind("apps", "v1", "Deployment"): Workload,
     ObjectKind("apps", "v1", "StatefulSet"): Workload,
@@ -38,6 +41,9 @@ def _rows(one: ClusterObject) -> Iterator[ViewRow]:
     if workload.spec.job_template and workload.spec.job_template.spec:
         template = workload.spec.job_template.spec.template
     columns["images"] = images_of(template.spec if template else None)[:MAX_IMAGES]
+    pods = template.metadata.labels if template and template.metadata else None
+    if pods and pods != columns.get("labels"):
+        columns["pod_labels"] = dict(sorted(pods.items())[:MAX_LABELS])
     columns.update(_tools(workload.metadata.annotations or {}))
     yield ViewRow(columns)
 
