@@ -18,6 +18,7 @@ from typing import Protocol
 from demo.client import preload
 from demo.cluster import CHOICES, Cluster, choose
 from demo.gitops import GitopsStory
+from demo.governance import GovernanceStory
 from demo.live import LiveStory
 from demo.processes import DemoError, Program, end_all
 from demo.screen import Screen, milliseconds
@@ -58,6 +59,12 @@ def _options() -> argparse.Namespace:
         help="show the live data of two clusters: a node disappears, a Deployment "
         "cannot run, and one cluster goes offline; makes nodes and a Deployment there",
     )
+    parser.add_argument(
+        "--governance",
+        action="store_true",
+        help="show a shell that the policy of the cluster's owner denies, a search in "
+        "the audit log, and a changed line that is found",
+    )
     parser.add_argument("--once", action="store_true", help="end after the last step")
     parser.add_argument(
         "--cluster",
@@ -79,8 +86,11 @@ def _options() -> argparse.Namespace:
         help="use any free ports, even if those of kas are free",
     )
     options = parser.parse_args()
-    if options.gitlab + options.gitops + options.live > 1:
-        parser.error("--gitlab, --gitops and --live are stories; choose one")
+    stories = (options.gitlab, options.gitops, options.live, options.governance)
+    if sum(stories) > 1:
+        parser.error(
+            "--gitlab, --gitops, --live and --governance are stories; choose one"
+        )
     if options.cluster not in (None, *CHOICES):
         parser.error(f"$KAS_DEMO_CLUSTER: choose from {', '.join(CHOICES)}")
     return options
@@ -123,7 +133,9 @@ def _show(
     # The client's libraries read these variables, too.
     os.environ.update({key: environment[key] for key in ("no_proxy", "NO_PROXY")})
     threading.Thread(target=preload, daemon=True).start()
-    story_of_its_own = options.gitlab or options.gitops or options.live
+    story_of_its_own = (
+        options.gitlab or options.gitops or options.live or options.governance
+    )
     free = options.free_ports or story_of_its_own
     ports = find_ports(any_free=free)
     cluster = choose(options.cluster, environment, state, state / "logs")
@@ -184,6 +196,8 @@ def _story(
         return GitopsStory(screen, stack, cluster)
     if options.live:
         return LiveStory(screen, stack, cluster)
+    if options.governance:
+        return GovernanceStory(screen, stack, cluster)
     # Imported here, because the fake GitLab of the tests needs more packages than the
     # demo.
     from demo.gitlab import GitLabStory

@@ -179,6 +179,23 @@ def test_live(state: Path, cluster: str) -> None:
     assert _users(state) == []
 
 
+def test_governance(state: Path) -> None:
+    """A denied shell with its rule, a search, and a changed line."""
+    done = _once(state, "--cluster", "sandbox", "--governance")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert len(_times(done.stdout)) == 7, done.stdout
+    for said in (
+        "the rule 'no-shells' denies it",
+        "create pods/exec kas-demo/web  403",
+        "create configmaps kas-demo  201",
+        "good: ",
+        "tampered",
+    ):
+        assert said in done.stdout, said
+    assert _users(state) == []
+
+
 def test_gitops_without_kubernetes(state: Path) -> None:
     """It says what it needs, and leaves nothing running."""
     done = _once(state, "--gitops")
