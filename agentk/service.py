@@ -257,7 +257,7 @@ class AgentkService(ProgramService):
         guard = PolicyGuard(
             settings,
             ClusterState(clients.as_agentk(), own.name),
-            Floor(own.name, own.is_closed),
+            Floor(own.name, own.is_closed, records=own.records),
             self._upstream,
             self.cluster.path_prefix.rstrip("/"),
             self._reactor,

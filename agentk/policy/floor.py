@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import attrs
@@ -20,6 +21,8 @@ ADMISSION_PREFIX: Final = "agentk-policy"
 
 _READING: Final = frozenset({"get", "list", "watch"})
 _READABLE: Final = frozenset({"", "log", "status", "scale"})
+#: Verbs for a record, whose name is known.
+_OF_RECORDS: Final = frozenset({"get", "create", "update", "patch", "delete"})
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _ROLES: Final = "rbac.authorization.k8s.io"
 
@@ -53,12 +56,28 @@ class Floor:
     :param namespace: agentk's own namespace.
     :param is_closed: whether agentk runs in it, so that all of it is protected; if not,
         only the Secret with the serial is.
+    :param records: other namespaces in which modules keep records, as agentk's own
+        configuration file says.
     :ivar objects: roles bound to agentk, and other objects that kas must not change.
     """
 
     namespace: str
     is_closed: bool
     objects: frozenset[ProtectedObject] = frozenset()
+    records: Collection[str] = ()
+
+    def is_record(self, question: Question) -> bool:
+        """
+        Return whether a request concerns a record of a module, and needs no rule.
+
+        kas names other namespaces, so requests for records there need rules.
+        """
+        if question.origin.purpose is not Purpose.RECORDS or self._record(question):
+            return False
+        if question.resource == "leases":
+            return True
+        namespace = question.namespace
+        return namespace == self.namespace or namespace in self.records
 
     def why_refused(self, question: Question) -> str:
         """Return why a request is refused; empty if it may be permitted."""
@@ -75,9 +94,12 @@ class Floor:
         """Return why a module may not use an object as its record."""
         own = question.namespace == self.namespace
         name = question.name
-        if question.group == "coordination.k8s.io" and question.verb == "get":
+        lease = question.group, question.resource, question.subresource
+        if lease == ("coordination.k8s.io", "leases", "") and question.verb == "get":
             return ""
         if question.group or question.subresource:
+            return "it is not a record"
+        if question.verb not in _OF_RECORDS and question.verb != "list":
             return "it is not a record"
         if question.resource == "secrets" and own and question.verb != "list":
             pass

@@ -37,7 +37,7 @@ from agentk.policy.state import ClusterState
 from tunnel.config import read
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.http1 import ResponseReceiver, UpstreamError, UpstreamPool
-from tunnel.kubernetes import OwnerDenial, Purpose, RequestOrigin, Right
+from tunnel.kubernetes import OwnerDenial, RequestOrigin, Right
 from tunnel.toolkit.files import file_version
 from tunnel.toolkit.log_budget import LogBudget
 from tunnel.toolkit.recent import Recent
@@ -339,7 +339,7 @@ class PolicyGuard:
         why = self.floor.why_refused(question)
         if why:
             return PolicyDecision(False, "floor", why)
-        if question.origin.purpose is Purpose.RECORDS:
+        if self.floor.is_record(question):
             return PolicyDecision(True, "records")
         if question.identity.problem:
             return PolicyDecision(False, "identities", question.identity.problem)

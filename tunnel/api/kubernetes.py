@@ -429,11 +429,14 @@ class IOwnNamespace(Interface):
 
     name: str = Attribute("Name of the namespace.")
 
-    def keep_records() -> str:
+    def keep_records(other: str = "") -> str:
         """
         Restrict the requests of clients with agentk's rights in this namespace, even if
         agentk runs outside of the cluster.
 
+        :param other: another namespace in which the module keeps records.  Take it from
+            agentk's own configuration file, never from kas: requests for records there
+            need no rule of the cluster's owner.
         :return: the name of the namespace.
         """
 
@@ -540,8 +543,10 @@ class IKubernetes(Interface):
         Return a client with the rights of agentk, for records that the module keeps in
         ConfigMaps, and in Secrets of agentk's own namespace.
 
-        The policy of the cluster's owner does not concern records.  Never use the
-        client for objects that kas, Git or a user names.
+        The policy of the cluster's owner does not concern records in agentk's own
+        namespace and in the namespace that the module gave to `keep_records`.
+        Elsewhere, requests need rules as all others.  Never use the client for objects
+        that kas, Git or a user names.
         """
 
     def follow(

@@ -44,18 +44,22 @@ class OwnNamespace:
     :param may_close: whether to protect the namespace; the operator may disable it.
     :param protects_all: whether to protect the namespace from every user, and its
         ConfigMaps as its Secrets, because the cluster's owner has a policy there.
+    :ivar records: other namespaces in which modules keep records.
     """
 
     name: str
     is_closed: bool = False
     _may_close: bool = True
     _protects_all: bool = False
+    records: set[str] = attrs.field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.is_closed = self.is_closed and self._may_close
 
-    def keep_records(self) -> str:
+    def keep_records(self, other: str = "") -> str:
         """See `IOwnNamespace`."""
+        if other:
+            self.records.add(other)
         self.is_closed = self._may_close
         return self.name
 

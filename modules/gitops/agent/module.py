@@ -126,7 +126,7 @@ class GitopsAgent:
         self._inventories = options.inventory_namespace
         # Keep clients from changing agentk's records: orders decide what agentk applies
         # with its own permissions.
-        api.kubernetes.own_namespace.keep_records()
+        api.kubernetes.own_namespace.keep_records(self._inventories)
         self._wanted: dict[str, ManifestProject] = {}
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
         #: Active projects, by id.

@@ -8,6 +8,7 @@ each way against a policy that denies everything: nothing may leave agentk.
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -440,3 +441,42 @@ def test_without_a_policy(tmp_path: Path) -> None:
     )
     world.later(1)
     assert waiting.called
+
+
+CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
+
+#: A record in any namespace, by each method.
+RECORD: dict[str, Callable[[Any, str], Any]] = {
+    "get": lambda client, where: client.get(CONFIG_MAPS, "inventory-1", where),
+    "list": lambda client, where: read_all(client.list(CONFIG_MAPS, where)),
+    "watch": lambda client, where: read_all(client.watch(CONFIG_MAPS, where)),
+    "create": lambda client, where: client.json(
+        "POST", f"/api/v1/namespaces/{where}/configmaps", POD
+    ),
+    "update": lambda client, where: client.json(
+        "PUT", f"/api/v1/namespaces/{where}/configmaps/inventory-1", POD
+    ),
+    "patch": lambda client, where: client.patch(CONFIG_MAPS, "inventory-1", {}, where),
+    "delete": lambda client, where: client.delete(CONFIG_MAPS, "inventory-1", where),
+    "deletecollection": lambda client, where: client.json(
+        "DELETE", f"/api/v1/namespaces/{where}/configmaps"
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", sorted(RECORD))
+def test_records_elsewhere(tmp_path: Path, verb: str) -> None:
+    """A record in a namespace that kas may have chosen needs a rule."""
+    world = Denying(tmp_path)
+    world.guard.floor.records = {"lists"}
+    client = world.clients.of_module("gitops").for_records()
+    with pytest.raises(OwnerDenial):
+        world.run(RECORD[verb](client, "victim"))
+    assert world.cluster.requests == []
+    if verb in ("watch", "deletecollection"):
+        return
+    for where in "txkas", "lists":
+        world.cluster.requests.clear()
+        with contextlib.suppress(CallError):
+            world.run(RECORD[verb](client, where))
+        assert len(world.cluster.requests) == 1

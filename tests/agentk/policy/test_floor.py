@@ -171,11 +171,39 @@ def test_outside_of_the_cluster() -> None:
         (Right("update", "configmaps", namespace="txkas", name="policy"), False),
         (Right("create", "pods", namespace="apps"), False),
         (Right("create", "pods", subresource="exec", namespace="apps"), False),
+        (Right("deletecollection", "configmaps", namespace="txkas"), False),
+        (Right("watch", "configmaps", namespace="txkas"), False),
+        (Right("deletecollection", "secrets", namespace="txkas"), False),
+        (Right("watch", "secrets", namespace="txkas"), False),
         (Right("get", "leases", "coordination.k8s.io", namespace="a"), True),
+        (Right("get", "leases", "coordination.k8s.io", "x", namespace="a"), False),
+        (Right("get", "other", "coordination.k8s.io", namespace="a"), False),
         (Right("update", "leases", "coordination.k8s.io", namespace="a"), False),
     ],
 )
 def test_records(right: Right, expected: bool) -> None:
-    """A module's own records need no rule, and are nothing else."""
+    """A module's own records are nothing else."""
     origin = RequestOrigin("gitops", Purpose.RECORDS)
     assert (not FLOOR.why_refused(Question.about(origin, AGENTK, right))) is expected
+
+
+@pytest.mark.parametrize(
+    ("namespace", "expected"), [("txkas", True), ("lists", True), ("other", False)]
+)
+@pytest.mark.parametrize("verb", ["get", "list", "create", "update", "patch", "delete"])
+def test_namespaces_of_records(verb: str, namespace: str, expected: bool) -> None:
+    """Records elsewhere, where kas may say so, need rules."""
+    floor = Floor("txkas", True, records={"lists"})
+    right = Right(verb, "configmaps", namespace=namespace, name="inventory-1")
+    for purpose in Purpose:
+        question = Question.about(RequestOrigin("gitops", purpose), AGENTK, right)
+        is_record = expected and purpose is Purpose.RECORDS
+        assert floor.is_record(question) is is_record, purpose
+
+
+def test_records_everywhere() -> None:
+    """A list of all namespaces needs rules, too."""
+    origin = RequestOrigin("gitops", Purpose.RECORDS)
+    question = Question.about(origin, AGENTK, Right("list", "configmaps"))
+    assert not FLOOR.why_refused(question)
+    assert not FLOOR.is_record(question)

@@ -153,6 +153,9 @@ def test_outside_of_the_cluster() -> None:
     target = "/api/v1/namespaces/default/secrets"
     assert ask("GET", target, own) == target
     assert own.keep_records() == "default"
+    assert own.records == set()
+    assert own.keep_records("lists") == "default"
+    assert own.records == {"lists"}
     with pytest.raises(OwnNamespaceRefusal):
         ask("GET", target, own)
 

@@ -236,6 +236,8 @@ class InventoryStore:
         wrote; None to detect none.
     :param orders: the orders for the project; None if operators cannot give any.
     :param clock: for retries.
+    :param left: former Namespaces whose inventory agentk may not read or delete; each
+        is logged when it is added.
     """
 
     _log = Logger()
@@ -250,7 +252,9 @@ class InventoryStore:
         orders: OrderStore | None = None,
         *,
         clock: IReactorTime,
+        left: set[str] | None = None,
     ) -> None:
+        self._left: set[str] = set() if left is None else left
         self._client = client
         self._clock = clock
         self._writer = writer
@@ -733,6 +737,9 @@ class InventoryStore:
             try:
                 await self._delete_parts(former, former == moved)
             except CallError as error:
+                if error.status is Status.PERMISSION_DENIED:
+                    self._leave(former, error)
+                    continue
                 self._log.warn(
                     "cannot delete the former inventory {namespace}/{name}, delete it: "
                     "{reason}",
@@ -740,6 +747,18 @@ class InventoryStore:
                     name=self._name(0),
                     reason=clean(error.message, MAX_REASON, " "),
                 )
+
+    def _leave(self, former: str, error: CallError) -> None:
+        """Log once that an inventory in a former Namespace stays if it exists."""
+        if former not in self._left:
+            self._left.add(former)
+            self._log.warn(
+                "leaving the former inventory {namespace}/{name}, if it exists: agentk "
+                "may not read and delete it; delete it, or permit this: {reason}",
+                namespace=former,
+                name=self._name(0),
+                reason=clean(error.message, MAX_REASON, " "),
+            )
 
     async def _delete_parts(self, former: str, moved: bool) -> None:
         found: list[dict[str, Any]] = []
@@ -902,7 +921,8 @@ class InventoryStore:
                 return None
             if namespace != self.namespace and error.status is Status.PERMISSION_DENIED:
                 # The inventory cannot be this agentk's, because its writer would have
-                # had this permission.
+                # had this permission; or the policy of the cluster's owner denies it.
+                self._leave(namespace, error)
                 return None
             raise self._explained(error) from None
         return found

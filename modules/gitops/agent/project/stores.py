@@ -34,6 +34,8 @@ class ProjectStores:
     _settings: ManifestProject
     _inventories: str
     _now: Callable[[], float]
+    #: Namespaces whose former inventory stays; the project logged that.
+    _left: set[str] = attrs.field(factory=set, init=False)
 
     def id_of(self, snapshot: Snapshot) -> str:
         """Return the id of the inventory for commits of the snapshot's repository."""
@@ -59,6 +61,7 @@ class ProjectStores:
             self._writer,
             orders,
             clock=self._api.clock,
+            left=self._left,
         )
 
     def backups(self, snapshot: Snapshot) -> KeptStates:

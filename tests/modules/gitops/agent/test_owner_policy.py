@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
+from modules.gitops.agent.inventory.identity import inventory_id
+from modules.gitops.agent.inventory.inventory import LABEL, part_name
 from modules.gitops.agent.module import GitopsAgent
 from tests.agentk.policy.world import PolicyWorld
 from tests.modules.gitops.halves import HalvesTestCase, text
@@ -14,11 +17,14 @@ kind: AgentPolicy
 rules:
 - {name: gitops, allow: ["*"], resources: [configmaps], namespaces: [apps],
    modules: [gitops]}
+- {name: claims, allow: [list], resources: [configmaps], modules: [gitops]}
+- {name: victim, deny: [get, delete], resources: [configmaps], namespaces: [victim]}
+- {name: former, allow: [get], resources: [configmaps], namespaces: [former]}
 - {name: keep, deny: [delete, patch], resources: [configmaps], names: [keep]}
 """
 
 
-def config_map(name: str, namespace: str = "apps") -> dict[str, object]:
+def config_map(name: str, namespace: str = "apps") -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -62,6 +68,42 @@ class OwnerPolicyTests(HalvesTestCase):
             if "/secrets/gitops-orders-" in one.path or "/inventory-" in one.path
         ]
         self.assertTrue(records)
+
+    def former_inventory(self, namespace: str) -> str:
+        """Put an inventory of the project, and return its name."""
+        inventory = inventory_id("1", 0, "apps", "")
+        name = part_name(inventory, 0)
+        found = config_map(name, namespace)
+        found["metadata"]["labels"] = {LABEL: inventory}
+        found["data"] = {f"{namespace}_a__ConfigMap": ""}
+        self.cluster.objects.put(found)
+        return name
+
+    def left(self, namespace: str) -> None:
+        """Apply two commits; the inventory in a former namespace has to stay."""
+        name = self.former_inventory(namespace)
+        self.apps.commit({"a.yaml": text(config_map("one"))})
+        self.configure({"id": "apps", "default_namespace": namespace})
+        self.passes(60)
+        self.assertTrue(self.live("one", "apps"))
+        self.assertTrue(self.live(name, "default"))
+        self.applies(config_map("one"), config_map("two"))
+        self.passes(600)
+        self.assertTrue(self.live("two", "apps"))
+        self.assertTrue(self.live(name, namespace))
+        self.assertEqual(
+            len(self.said(f"leaving the former inventory {namespace}/")), 1
+        )
+
+    def test_former_inventory(self) -> None:
+        """kas cannot name a namespace to have ConfigMaps read or deleted there."""
+        self.left("victim")
+        there = [one.path for one in self.cluster.requests if "/victim/" in one.path]
+        self.assertEqual(there, [])
+
+    def test_readable_former_inventory(self) -> None:
+        """A rule for reads alone does not permit the delete."""
+        self.left("former")
 
     def test_denied(self) -> None:
         """The rest of the commit is not applied, and the reason is shown."""
