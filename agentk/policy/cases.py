@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 import attrs
 
 from agentk.policy.document import parse_time
-from agentk.policy.questions import AGENTK, Identity, Question
+from agentk.policy.questions import AGENTK, Identity, Question, with_creation
 from tunnel.config import Invalid, Text, field
 from tunnel.kubernetes import Purpose, RequestOrigin, Right
 
-__all__ = ["CaseFile", "PolicyCase", "question_for"]
+__all__ = ["CaseFile", "PolicyCase", "questions_for"]
 
 #: Maximum number of cases of a file.
 MAX_CASES = 10_000
@@ -61,15 +61,16 @@ class CaseFile:
                 raise Invalid(f"case {number} has no 'expect: allow' or deny", "cases")
 
 
-def question_for(case: PolicyCase) -> Question:
-    """Return the question that a described request asks the policy."""
+def questions_for(case: PolicyCase) -> tuple[Question, ...]:
+    """Return the questions that a described request asks the policy."""
     identity = Identity(case.user, case.groups) if case.user else AGENTK
     of_caller = case.module == "kubernetes_api"
     origin = RequestOrigin(case.module, Purpose.CALLER if of_caller else Purpose.MODULE)
     if case.path:
-        return Question.to_path(origin, identity, case.verb, case.path)
+        return (Question.to_path(origin, identity, case.verb, case.path),)
     kind, _, subresource = case.resource.partition("/")
     resource, _, group = kind.partition(".")
     right = Right(case.verb, resource, group, subresource, case.namespace, case.name)
     found = Question.about(origin, identity, right)
-    return attrs.evolve(found, argv0=case.argv0, port=case.port)
+    found = attrs.evolve(found, argv0=case.argv0, port=case.port)
+    return tuple(with_creation(found))

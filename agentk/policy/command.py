@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from agentk.policy.cases import CaseFile, PolicyCase, question_for
+from agentk.policy.cases import CaseFile, PolicyCase, questions_for
 from agentk.policy.document import MAX_FILE, PolicyFile, parse_time
 from agentk.policy.engine import Engine
 from agentk.policy.rendering import admission_objects, rbac_objects, wider_rules
@@ -129,14 +129,15 @@ def _explain(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise ConfigurationError([f"--at: {error}"]) from None
     engine.tick(now)
-    question = question_for(case)
-    for one in engine.review(question):
-        why = f"does not match: {one.mismatch}" if one.mismatch else "matches"
-        print(f"{one.effect:5} {one.rule}: {why}")
-    decision = engine.decide(question)
-    print(f"{question.what}: {'allowed' if decision.allowed else 'denied'}", end="")
-    print(f" ({decision.reason or decision.rule})")
-    return 0 if decision.allowed else 1
+    questions = questions_for(case)
+    for question in questions:
+        for one in engine.review(question):
+            why = f"does not match: {one.mismatch}" if one.mismatch else "matches"
+            print(f"{one.effect:5} {one.rule}: {why}")
+        decision = engine.decide(question)
+        print(f"{question.what}: {'allowed' if decision.allowed else 'denied'}", end="")
+        print(f" ({decision.reason or decision.rule})")
+    return 0 if engine.decide_all(questions).allowed else 1
 
 
 def _test(options: argparse.Namespace) -> int:
@@ -145,14 +146,14 @@ def _test(options: argparse.Namespace) -> int:
     failed = 0
     for number, case in enumerate(cases, 1):
         engine.tick(case.at.timestamp() if case.at else time.time())
-        question = question_for(case)
-        decision = engine.decide(question)
+        questions = questions_for(case)
+        decision = engine.decide_all(questions)
         found = "allow" if decision.allowed else "deny"
         if found != case.expect or (case.by and case.by != decision.rule):
             failed += 1
             by = f" by {case.by}" if case.by else ""
             print(
-                f"{options.cases}: case {number}: {question.what}: expected "
+                f"{options.cases}: case {number}: {questions[0].what}: expected "
                 f"{case.expect}{by}, got {found} by {decision.rule or 'default'}"
             )
     print(f"{len(cases) - failed} of {len(cases)} cases passed")

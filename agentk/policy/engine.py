@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import attrs
@@ -259,6 +259,11 @@ class Engine:
                     return PolicyDecision(False, rule.name, why)
                 return PolicyDecision(True, rule.name)
         return PolicyDecision(False, "", "no rule permits it")
+
+    def decide_all(self, questions: Iterable[Question]) -> PolicyDecision:
+        """Return the first denial of *questions*, or the decision on the first."""
+        decisions = [self.decide(one) for one in questions]
+        return next((one for one in decisions if not one.allowed), decisions[0])
 
     def _matching(self, question: Question) -> tuple[_Rule, ...]:
         """Return the rules for the kind, namespace and user: deny rules first."""

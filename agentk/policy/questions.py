@@ -27,6 +27,7 @@ __all__ = [
     "identity_of",
     "impersonation_in",
     "questions_of",
+    "with_creation",
 ]
 
 _IMPERSONATION: Final = re.compile(
@@ -254,14 +255,21 @@ def questions_of(
     Yield everything that a request may mean; all of it has to be permitted.
 
     The API server's interpretation comes first.  A server in front of the API server
-    may resolve dots, empty parts and backslashes of the path.  Server-side apply may
-    also create the object.
+    may resolve dots, empty parts and backslashes of the path.  PUT and server-side
+    apply may also create the object.
     """
     for info, read in readings(method, target):
         question = _question(origin, identity, method, info, read, upgrade)
-        yield question
+        yield from with_creation(question)
         if question.verb == "patch" and _is_apply(fields):
             yield attrs.evolve(question, verb="create")
+
+
+def with_creation(question: Question) -> Iterator[Question]:
+    """Yield a question; for an update, also whether it may create the object."""
+    yield question
+    if question.verb == "update" and question.resource and not question.subresource:
+        yield attrs.evolve(question, verb="create")
 
 
 def _question(

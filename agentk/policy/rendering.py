@@ -33,11 +33,11 @@ _VERBS: Final = (
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ADMISSION: Final = "admissionregistration.k8s.io"
 
-#: Operations of admission by verb; reads never reach admission.
+#: Operations of admission by verb; reads never reach admission.  PUT and server-side
+#: apply may create an object, which needs the verb create as well.
 _OPERATIONS: Final = {
     "create": ("CREATE",),
     "update": ("UPDATE",),
-    # Server-side apply may create, which needs the verb create as well.
     "patch": ("UPDATE",),
     "delete": ("DELETE",),
     "deletecollection": ("DELETE",),

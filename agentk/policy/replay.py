@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
@@ -11,7 +11,7 @@ import attrs
 import msgspec
 
 from agentk.policy.engine import Engine, PolicyDecision
-from agentk.policy.questions import AGENTK, Identity, Question
+from agentk.policy.questions import AGENTK, Identity, Question, with_creation
 from tunnel.kubernetes import Purpose, RequestOrigin, Right
 
 __all__ = ["ChangedDecision", "Replay", "replay"]
@@ -92,12 +92,12 @@ def replay(lines: Iterable[bytes], old: Engine, new: Engine) -> Replay:
                 minute = int(at // 60)
                 old.tick(at)
                 new.tick(at)
-        question = _question(event)
-        before, after = old.decide(question), new.decide(question)
+        questions = tuple(_questions(event))
+        before, after = old.decide_all(questions), new.decide_all(questions)
         if before.allowed == after.allowed:
             continue
         change = ChangedDecision(
-            question.what, event.user, *(map(_said, (before, after)))
+            questions[0].what, event.user, *(map(_said, (before, after)))
         )
         if change in result.changes or len(result.changes) < MAX_CHANGES:
             result.changes[change] += 1
@@ -111,11 +111,12 @@ def _said(decision: PolicyDecision) -> str:
     return f"{effect} by {decision.rule}" if decision.rule else effect
 
 
-def _question(event: _Line) -> Question:
+def _questions(event: _Line) -> Iterator[Question]:
     identity = Identity(event.user) if event.user else AGENTK
     origin = _CACHE if event.path.startswith("/cache") else _KUBECTL
     if not event.resource:
-        return Question.to_path(origin, identity, event.verb, event.path)
+        yield Question.to_path(origin, identity, event.verb, event.path)
+        return
     right = Right(
         event.verb,
         event.resource,
@@ -124,4 +125,4 @@ def _question(event: _Line) -> Question:
         event.namespace,
         event.name,
     )
-    return Question.about(origin, identity, right)
+    yield from with_creation(Question.about(origin, identity, right))

@@ -69,6 +69,57 @@ def test_explain(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", policy, "get", "pods", "--at", "soon"]) == 2
 
 
+UPDATES = """\
+kind: AgentPolicy
+rules:
+- {name: change, allow: [update], resources: [configmaps]}
+- {name: new, allow: [create], resources: [configmaps], namespaces: [dev]}
+- {name: keep, deny: [create], resources: [configmaps], names: [keep]}
+"""
+
+
+def test_updates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A PUT needs the verb create as well, for each command."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(UPDATES)
+    policy = str(path)
+    update = ["explain", policy, "update", "configmaps"]
+    assert main([*update, "x", "-n", "dev"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "deny  keep: does not match: deny",
+        "allow change: matches",
+        "allow new: does not match: allow",
+        'update configmaps "x" in the namespace "dev": allowed (change)',
+        "deny  keep: does not match: names",
+        "allow change: does not match: allow",
+        "allow new: matches",
+        'create configmaps "x" in the namespace "dev": allowed (new)',
+    ]
+    assert main([*update, "x", "-n", "prod"]) == 1
+    assert main([*update, "keep", "-n", "dev"]) == 1
+    cases = tmp_path / "cases.yaml"
+    cases.write_text(
+        """\
+cases:
+- {verb: update, resource: configmaps, namespace: dev, name: x, expect: allow}
+- {verb: update, resource: configmaps, namespace: prod, name: x, expect: deny}
+- {verb: update, resource: configmaps, namespace: dev, name: keep, expect: deny,
+   by: keep}
+"""
+    )
+    assert main(["test", policy, str(cases)]) == 0, capsys.readouterr()
+    line = json.dumps(event(verb="update", resource="configmaps")).encode()
+    result = replay([line], engine_of(f"rules: [{ALL}]"), engine_of(UPDATES[18:]))
+    assert [(one.before, one.after) for one in result.changes] == [
+        ("allow by all", "deny")
+    ]
+    changes = policy_of("rules: [{name: a, allow: [update], resources: [configmaps]}]")
+    rendered, _ = admission_objects(changes, "txkas", "agentk")
+    permitted = rendered["spec"]["validations"][0]["expression"]
+    assert 'request.operation in ["UPDATE"]' in permitted
+    assert "CREATE" not in permitted
+
+
 def test_cases(policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Expected decisions, and those that differ."""
     cases = tmp_path / "cases.yaml"

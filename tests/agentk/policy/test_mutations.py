@@ -32,6 +32,7 @@ rules:
 - {name: shell, allow: [create], resources: [pods/exec], namespaces: [app],
    groups: [dev], argv0: [ls, sh]}
 - {name: apps, allow: ["*"], resources: ["*.apps", "*.apps/*"], namespaces: ["team-*"]}
+- {name: change, allow: [update], resources: [configmaps]}
 - {name: named, allow: [get, list], resources: [secrets], names: [shared]}
 - {name: prod, deny: ["*"], resources: ["*"], namespaces: [prod]}
 - {name: bob, deny: [list], resources: [configmaps], users: [bob]}
@@ -48,6 +49,7 @@ TARGETS = [
     "/api/v1/namespaces/app/pods/web/exec?command=sh",
     "/api/v1/namespaces/app/pods/web/log?follow=1",
     "/api/v1/namespaces/prod/configmaps/x",
+    "/api/v1/namespaces/app/configmaps/x",
     "/api/v1/namespaces/txkas/secrets/agentk-token",
     "/api/v1/namespaces/app/secrets?fieldSelector=metadata.name%3Dshared",
     "/api/v1/secrets",
@@ -172,6 +174,8 @@ def test_mutations(tmp_path: Path) -> None:
             continue
         assert info.is_resource, shown
         assert permits(policy, request, now), shown
+        if info.verb == "update" and not info.subresource:
+            assert permits(policy, {**request, "verb": "create"}, now), shown
         # agentk's own namespace.
         if "txkas" in info.namespace:
             assert request["verb"] in ("get", "list", "watch"), shown

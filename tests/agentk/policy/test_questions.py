@@ -74,6 +74,25 @@ def test_apply_may_create() -> None:
     assert [one.verb for one in asked("PATCH", target, merge)] == ["patch"]
 
 
+@pytest.mark.parametrize(
+    ("target", "verbs"),
+    [
+        ("/api/v1/namespaces/a/configmaps/x", ["update", "create"]),
+        ("/apis/apps/v1/namespaces/a/deployments/x", ["update", "create"]),
+        ("/api/v1/namespaces/a", ["update", "create"]),
+        ("/apis/apps/v1/namespaces/a/deployments/x/scale", ["update"]),
+        ("/api/v1/namespaces/a/finalize", ["update"]),
+        ("/api/v1/namespaces/a/pods/x/proxy", ["update"]),
+        ("/logs/x", ["put"]),
+    ],
+)
+def test_put_may_create(target: str, verbs: list[str]) -> None:
+    """PUT of an object needs both verbs, with its name; subresources exist."""
+    found = asked("PUT", target)
+    assert [one.verb for one in found] == verbs
+    assert len({one.name for one in found}) == 1
+
+
 def test_discovery() -> None:
     """Discovery and reviews of oneself are known; nothing else is."""
     for method, target in (
