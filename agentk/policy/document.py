@@ -14,7 +14,9 @@ import attrs
 from tunnel.config import Invalid, Text, field
 
 __all__ = [
+    "AUTHENTICATED",
     "MAX_FILE",
+    "UNAUTHENTICATED",
     "DayOfWeek",
     "Expiry",
     "IdentityClaims",
@@ -38,6 +40,10 @@ MAX_ENTRIES: Final = 200
 
 #: Maximum characters of a pattern; names of Kubernetes have at most 253.
 MAX_PATTERN: Final = 253
+
+#: Groups that the API server gives users with and without credentials.
+AUTHENTICATED: Final = "system:authenticated"
+UNAUTHENTICATED: Final = "system:unauthenticated"
 
 _MODULE: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
@@ -101,6 +107,17 @@ class Patterns:
         if self.matches_all or text in self._literals:
             return True
         return any(one.matches(text) for one in self._globs)
+
+    def match_group(self, group: str) -> bool:
+        """
+        Return whether a pattern matches a group.
+
+        Nearly every user is in ``system:authenticated``, so only ``*`` and the whole
+        name match it; ``system:*`` would otherwise match everyone.
+        """
+        if group in (AUTHENTICATED, UNAUTHENTICATED):
+            return self.matches_all or group in self._literals
+        return self.match(group)
 
 
 @attrs.frozen

@@ -160,7 +160,7 @@ class _Rule:
             if identity.user is None or not self._users.match(identity.user):
                 return "users"
         if self._groups is not None:
-            if not any(map(self._groups.match, identity.groups)):
+            if not any(map(self._groups.match_group, identity.groups)):
                 return "groups"
         return ""
 
@@ -327,12 +327,14 @@ class _Claims:
             if question.origin.purpose is Purpose.CALLER and not self._agent:
                 return "callers may not act with agentk's own permissions"
             return ""
-        for one in (user, *identity.groups):
-            if self._never.match(one):
+        if self._never.match(user):
+            return f"kas may never claim {user!r}"
+        for one in identity.groups:
+            if self._never.match_group(one):
                 return f"kas may never claim {one!r}"
         if not self._users.match(user):
             return f"kas may not claim the user {user!r}"
-        for one in identity.groups:
+        for one in identity.named:
             if not self._groups.match(one):
                 return f"kas may not claim the group {one!r}"
         for one in identity.extra:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 from urllib.parse import unquote
 
 import attrs
 
+from agentk.policy.document import AUTHENTICATED, UNAUTHENTICATED
 from tunnel.kubernetes import (
     RequestInfo,
     RequestOrigin,
@@ -46,6 +47,13 @@ _CONTENT_TYPE: Final = re.compile(rb"\r\ncontent-type:([^\r\n]*)", re.IGNORECASE
 #: Subresources that open a connection into a pod: Kubernetes requires the verb create,
 #: whatever the method is.
 _CONNECTIONS: Final = frozenset({"attach", "exec", "portforward"})
+
+#: Names of service accounts; the API server takes any other name for a user's.
+_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_ACCOUNT: Final = re.compile(
+    rf"system:serviceaccount:(?=[^:]{{1,63}}:)({_LABEL}):"
+    rf"(?=[^:]{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*"
+)
 
 _COLLECTIONS: Final = frozenset({"list", "watch", "deletecollection"})
 
@@ -87,13 +95,40 @@ class Identity:
     The user that a request impersonates.
 
     :ivar user: None without impersonation: the request has agentk's own permissions.
+    :ivar named: the groups that the request names.
     :ivar problem: why the fields have no certain meaning; empty if they have one.
+    :ivar groups: the groups that the user has at the API server: those named, and
+        those that the API server adds.
     """
 
     user: str | None = None
-    groups: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
     problem: str = ""
+    groups: tuple[str, ...] = attrs.field(init=False)
+
+    @groups.default
+    def _groups(self) -> tuple[str, ...]:
+        return (*self.named, *_added_groups(self.user, self.named))
+
+
+def _added_groups(user: str | None, named: Collection[str]) -> Iterator[str]:
+    """
+    Yield the groups that the API server adds to an impersonated user.
+
+    Source: kubernetes/apiserver, pkg/endpoints/filters/impersonation.
+    """
+    if user is None:
+        return
+    account = _ACCOUNT.fullmatch(user)
+    if account is not None and not named:
+        yield "system:serviceaccounts"
+        yield f"system:serviceaccounts:{account[1]}"
+    if user == "system:anonymous":
+        if UNAUTHENTICATED not in named:
+            yield UNAUTHENTICATED
+    elif AUTHENTICATED not in named and UNAUTHENTICATED not in named:
+        yield AUTHENTICATED
 
 
 #: A request without impersonation.

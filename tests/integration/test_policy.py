@@ -16,6 +16,7 @@ import attrs
 import pytest
 import yaml
 
+from agentk.policy.questions import Identity
 from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.hostile_module import DROPIN
@@ -426,6 +427,49 @@ rules:
         kubectl("delete", "clusterrolebinding", namespace, "agentk-policy")
         kubectl("delete", "clusterrole", "agentk-policy")
         kubectl("delete", "namespace", own, "--wait=false")
+
+
+def test_groups(tmp_path: Path, control_plane: ControlPlane, namespace: str) -> None:
+    """The policy knows the groups that the API server adds."""
+    kubectl = Kubectl(
+        control_plane.assets / "kubectl",
+        control_plane.admin,
+        namespace,
+        cache=tmp_path / "discovery",
+    )
+    account = f"system:serviceaccount:{namespace}:default"
+    claims: list[tuple[str, tuple[str, ...]]] = [
+        ("alice@example.org", ()),
+        ("alice@example.org", ("dev", "ops")),
+        ("alice@example.org", ("system:authenticated",)),
+        ("alice@example.org", ("system:unauthenticated",)),
+        (account, ()),
+        (account, ("dev",)),
+        (account, ("system:authenticated",)),
+        (account, ("system:serviceaccounts",)),
+        ("system:serviceaccount:A:x", ()),
+        ("system:serviceaccount:a:b:c", ()),
+        ("system:serviceaccount:a:x..y", ()),
+        ("system:node:n", ()),
+        ("system:anonymous", ()),
+        ("system:anonymous", ("dev",)),
+        ("system:anonymous", ("system:authenticated",)),
+    ]
+    for number, (user, named) in enumerate(claims):
+        found = Identity(user, named)
+        arguments = ["--as", user, *(f"--as-group={one}" for one in named)]
+        if "system:authenticated" in found.groups:
+            # Only these users may review themselves.
+            review = json.loads(kubectl.ok("auth", "whoami", "-o", "json", *arguments))
+            theirs = review["status"]["userInfo"]
+        else:
+            audit = control_plane.audit()
+            path = f"/api/v1/namespaces/{namespace}/pods/groups-{number}"
+            kubectl("get", "--raw", path, *arguments)
+            eventually(partial(audit.about, path), 30)
+            theirs = audit.about(path)[0]["impersonatedUser"]
+        assert theirs["username"] == user
+        assert sorted(theirs.get("groups", [])) == sorted(found.groups), (user, named)
 
 
 def test_constrained_impersonation(

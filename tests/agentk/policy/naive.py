@@ -27,6 +27,30 @@ def one_of(patterns: list[str], text: str) -> bool:
     return any(glob(one, text) for one in patterns)
 
 
+def one_of_groups(patterns: list[str], group: str) -> bool:
+    """Whether a group matches; groups of everyone need their whole name, or *."""
+    if group in ("system:authenticated", "system:unauthenticated"):
+        return group in patterns or "*" in patterns
+    return one_of(patterns, group)
+
+
+def all_groups(request: dict[str, Any]) -> list[str]:
+    """The groups of a request, and those that the API server adds."""
+    user, named = request["user"], request["groups"]
+    if user is None:
+        return []
+    found = list(named)
+    words = user.split(":")
+    account = len(words) == 4 and words[:2] == ["system", "serviceaccount"]
+    if account and not named and all(re.match("[a-z0-9]", one) for one in words[2:]):
+        found += ["system:serviceaccounts", f"system:serviceaccounts:{words[2]}"]
+    if user == "system:anonymous":
+        found.append("system:unauthenticated")
+    elif "system:unauthenticated" not in named:
+        found.append("system:authenticated")
+    return found
+
+
 def names_resource(pattern: str, request: dict[str, Any], wide: bool) -> bool:
     """Whether a pattern such as pods/exec means the resource of a request."""
     kind, slash, wanted = pattern.partition("/")
@@ -89,7 +113,8 @@ def applies(rule: dict[str, Any], request: dict[str, Any], now: datetime) -> boo
         user = request["user"]
         checks.append(user is not None and one_of(rule["users"], user))
     if "groups" in rule:
-        checks.append(any(one_of(rule["groups"], one) for one in request["groups"]))
+        groups = all_groups(request)
+        checks.append(any(one_of_groups(rule["groups"], one) for one in groups))
     if "argv0" in rule:
         argv0 = request["argv0"]
         if argv0 == "":
@@ -106,11 +131,13 @@ def permits(policy: dict[str, Any], request: dict[str, Any], now: datetime) -> b
     """Whether a policy permits a request."""
     identities = policy.get("identities")
     if identities is not None:
-        claims = request["groups"] + [request["user"]]
+        never = identities.get("never", [])
         if request["user"] is None:
             if request["caller"] and not identities.get("agent", False):
                 return False
-        elif any(one_of(identities.get("never", []), one) for one in claims):
+        elif one_of(never, request["user"]):
+            return False
+        elif any(one_of_groups(never, one) for one in all_groups(request)):
             return False
         elif not one_of(identities.get("users", []), request["user"]):
             return False

@@ -43,7 +43,10 @@ RESOURCES = [
 SUBRESOURCES = ["", "exec", "log", "scale", "status"]
 NAMESPACES = ["", "prod", "prod-eu", "nonprod", "app-a", "app-b", "kube-system"]
 NAMES = ["", "web", "web-0", "db"]
-USERS = ["alice@example.org", "bob", "system:admin"]
+USERS = [
+    *("alice@example.org", "bob", "system:admin", "system:anonymous"),
+    "system:serviceaccount:prod:web",
+]
 GROUPS = ["dev", "ops", "system:masters"]
 
 
@@ -71,7 +74,10 @@ OPTIONAL = {
     "names": ["web", "web-*", "*b", "*"],
     "modules": ["kubernetes_api", "gitops"],
     "users": ["*@example.org", "bob", "*"],
-    "groups": ["dev", "ops", "system:*"],
+    "groups": [
+        *("dev", "ops", "system:*", "*", "system:serviceaccounts"),
+        *("system:serviceaccounts:prod", "system:authenticated"),
+    ],
 }
 PATTERNS = [
     "*", "*/*", "pods", "pods/exec", "pods/*", "pods/log", "secrets", "deployments",
@@ -112,7 +118,7 @@ def a_policy(chance: Random) -> dict[str, Any]:
             "agent": chance.random() < 0.5,
             "users": few(chance, ["*@example.org", "bob", "*"], 0),
             "groups": few(chance, ["dev", "*"], 0),
-            "never": few(chance, ["system:*", "bob"], 0),
+            "never": few(chance, ["system:*", "bob", "system:authenticated"], 0),
         }
     return found
 
@@ -343,6 +349,59 @@ def test_services() -> None:
     ):
         found = decides(text, right, port=port, origin=origin, identity=AGENTK)
         assert found[0] is allowed
+
+
+SERVICE_ACCOUNT = "system:serviceaccount:prod:web"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "user", "named", "matches"),
+    [
+        ("system:serviceaccounts", SERVICE_ACCOUNT, (), True),
+        ("system:serviceaccounts:prod", SERVICE_ACCOUNT, (), True),
+        ("system:serviceaccounts:p*", SERVICE_ACCOUNT, (), True),
+        ("system:*", SERVICE_ACCOUNT, (), True),
+        ("system:serviceaccounts:app", SERVICE_ACCOUNT, (), False),
+        ("system:serviceaccounts", SERVICE_ACCOUNT, ("dev",), False),
+        ("system:authenticated", SERVICE_ACCOUNT, (), True),
+        ("system:authenticated", "bob", (), True),
+        ("system:authenticated", "bob", ("dev",), True),
+        ("*", "bob", (), True),
+        ("system:*", "bob", (), False),
+        ("system:*", "bob", ("system:masters",), True),
+        ("system:authenticated", "system:anonymous", (), False),
+        ("system:unauthenticated", "system:anonymous", (), True),
+    ],
+)
+def test_added_groups(
+    pattern: str, user: str, named: tuple[str, ...], matches: bool
+) -> None:
+    """Groups that the API server adds count for rules and for ``never``."""
+    identity = Identity(user, named)
+    allow = (
+        f'rules: [{{name: a, allow: ["*"], resources: [pods], groups: ["{pattern}"]}}]'
+    )
+    deny = (
+        f"rules: [{ALL}, {{name: d, deny: ['*'], resources: ['*'], "
+        f"groups: ['{pattern}']}}]"
+    )
+    never = f"identities: {{users: ['*'], groups: ['*'], never: ['{pattern}']}}\n"
+    for text, allowed in (
+        (allow, matches),
+        (deny, not matches),
+        (f"{never}rules: [{ALL}]", not matches and pattern != "*"),
+    ):
+        if "never" in text and user.startswith("system:") and pattern == "system:*":
+            allowed = False
+        assert decides(text, "get pods a b", identity=identity)[0] is allowed, text
+
+
+def test_added_groups_need_no_claim() -> None:
+    """kas need not claim the groups that the API server adds."""
+    text = f"identities: {{users: ['*']}}\nrules: [{ALL}]"
+    for named, allowed in ((), True), (("system:authenticated",), False):
+        identity = Identity(SERVICE_ACCOUNT, named)
+        assert decides(text, "get pods a b", identity=identity)[0] is allowed
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from agentk.policy.questions import AGENTK, Question, identity_of, questions_of
+from agentk.policy.questions import (
+    AGENTK,
+    Identity,
+    Question,
+    identity_of,
+    questions_of,
+)
 from tunnel.kubernetes import Purpose, RequestOrigin
 
 KUBECTL = RequestOrigin("kubernetes_api", Purpose.CALLER)
@@ -125,9 +131,30 @@ def test_identity() -> None:
         b"\r\nImpersonate-Group: ops\r\nImpersonate-Uid: 1"
         b"\r\nImpersonate-Extra-txkas.dev%2FVia: x\r\nHost: a"
     )
-    assert (found.user, found.groups, found.problem) == ("alice", ("dev", "ops"), "")
+    assert (found.user, found.named, found.problem) == ("alice", ("dev", "ops"), "")
+    assert found.groups == ("dev", "ops", "system:authenticated")
     assert found.extra == ("txkas.dev/via",)
     assert identity_of(b"\r\nAccept: impersonate-user: x\r\nHost: a") == AGENTK
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        "system:serviceaccount:a",
+        "system:serviceaccount:a:b:c",
+        "system:serviceaccount:A:b",
+        "system:serviceaccount:a.b:c",
+        "system:serviceaccount:a:-b",
+        "system:serviceaccount:a:b..c",
+        f"system:serviceaccount:{64 * 'a'}:b",
+        f"system:serviceaccount:a:{254 * 'b'}",
+        "system:serviceaccount:a:b\n",
+        "x system:serviceaccount:a:b",
+    ],
+)
+def test_users_like_service_accounts(user: str) -> None:
+    """The API server takes these names for users, who have no more groups."""
+    assert Identity(user).groups == ("system:authenticated",)
 
 
 @pytest.mark.parametrize(
