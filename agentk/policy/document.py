@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import Enum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 from zoneinfo import ZoneInfo
 
 import attrs
@@ -271,8 +271,6 @@ class TimeWindow:
     def __attrs_post_init__(self) -> None:
         if self.begin == self.end or self.begin == 24 * 60:
             raise Invalid("the window is empty", "from")
-        if not self.days:
-            raise Invalid("name at least one day, or remove the key", "days")
 
 
 def is_open(window: TimeWindow, now: float) -> bool:
@@ -306,8 +304,8 @@ class PolicyRule:
     """
     One of ``rules``: it matches a request if each of its keys does.
 
-    A key without a value matches everything.  Deny rules match widely, and allow rules
-    narrowly: see `ResourcePattern`.
+    A missing key matches everything; a key without a value is refused.  Deny rules
+    match widely, and allow rules narrowly: see `ResourcePattern`.
     """
 
     name: _RuleName = field(doc="name of the rule, which denials show")
@@ -430,6 +428,9 @@ class Expiry(Enum):
 @attrs.frozen(kw_only=True)
 class PolicyFile:
     """Schema of a policy file."""
+
+    #: A key that remains when its last entry is removed would make a rule unlimited.
+    REFUSE_EMPTY: ClassVar[bool] = True
 
     kind: Literal["AgentPolicy"] = field(doc="AgentPolicy")
     serial: int = field(default=0, doc="number of this version; it only rises")

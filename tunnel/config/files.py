@@ -29,7 +29,8 @@ def read(
     Read *text* as an instance of *schema*.
 
     A schema with ``AS_JSON = True`` is read as GitLab reads its files, see
-    `tunnel.config.nodes.parse`; keys may then be in camelCase, too.
+    `tunnel.config.nodes.parse`; keys may then be in camelCase, too.  A schema with
+    ``REFUSE_EMPTY = True`` has no keys without a value, and no empty lists.
 
     :param file: name of the text in messages; relative paths start in its folder.
     :param unknown_keys: ``skip`` is for formats of other programs.
@@ -46,7 +47,13 @@ def read(
             [str(Problem(error.mark, "", error.message))]
         ) from None
     base = Path(file).absolute().parent
-    reader = Reader(base, unknown_keys == "refuse", remark, as_json)
+    reader = Reader(
+        base,
+        unknown_keys == "refuse",
+        remark,
+        as_json,
+        getattr(schema, "REFUSE_EMPTY", False),
+    )
     value = reader.convert(node, schema, "")
     reader.raise_problems()
     return typing.cast(T, value)

@@ -152,6 +152,8 @@ class Reader:
     _remark: Remark | None = None
     #: Whether keys may also be in camelCase.
     _camel_case: bool = False
+    #: Whether keys need a value with at least one item.
+    _refuse_empty: bool = False
     _problems: list[Problem] = attrs.field(factory=list)
     _sections: dict[str, Section] = attrs.field(factory=dict)
     #: The position of the key whose value is being read.
@@ -349,6 +351,10 @@ class Reader:
                 attribute, wanted = known[name]
                 secret = bool(attribute.metadata.get(SECRET))
                 self._key = key.mark
+                if self._refuse_empty and _is_empty(value):
+                    self._problem(key, _join(path, name), _hint_for(wanted))
+                    doubtful.add(name)
+                    continue
                 got = self.convert(value, wanted, _join(path, name), secret)
                 values[attribute.alias or attribute.name] = got
                 if got is not _FAILED:
@@ -360,7 +366,7 @@ class Reader:
                 ):
                     what = f"{name!r} has no effect: {why}"
                     self._remark(str(Problem(key.mark, path, what)))
-            elif name in ignored and (name not in foreign or _is_empty(value)):
+            elif name in ignored and (name not in foreign or _has_no_keys(value)):
                 if self._remark is not None:
                     what = f"{name!r} is {ignored[name]}"
                     self._remark(str(Problem(key.mark, path, what)))
@@ -428,10 +434,21 @@ class Reader:
             self._problem(mapping, path, message_of(error))
 
 
+def _has_no_keys(node: Node) -> bool:
+    return not isinstance(node, Sequence) and _is_empty(node)
+
+
 def _is_empty(node: Node) -> bool:
     if isinstance(node, Scalar):
         return node.is_null
-    return isinstance(node, Mapping) and not node.entries
+    return not (node.entries if isinstance(node, Mapping) else node.items)
+
+
+def _hint_for(wanted: Any) -> str:
+    """Return what to write in place of an empty value."""
+    if get_origin(wanted) in (list, tuple):
+        return "name at least one, or remove the key"
+    return "has no value; write one, or remove the key"
 
 
 def _in_snake_case(mapping: Mapping, known: collections.abc.Iterable[str]) -> Mapping:

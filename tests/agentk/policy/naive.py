@@ -145,7 +145,7 @@ def permits(policy: dict[str, Any], request: dict[str, Any], now: datetime) -> b
             one_of(identities.get("groups", []), one) for one in request["groups"]
         ):
             return False
-    rules = [one for one in policy["rules"] if applies(one, request, now)]
+    rules = [one for one in policy.get("rules", []) if applies(one, request, now)]
     if any("deny" in one for one in rules):
         return False
     return any("allow" in one for one in rules)

@@ -12,11 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentk.policy.document import PolicyFile
+from agentk.policy.document import (
+    IdentityClaims,
+    PolicyFile,
+    PolicyRule,
+    TimeWindow,
+)
 from agentk.policy.engine import MAX_KINDS, MAX_PLACES, Engine
 from agentk.policy.questions import AGENTK, Identity, Question
 from tests.agentk.policy.naive import DAYS, permits
 from tunnel.config import read
+from tunnel.config.schema import field_types
 from tunnel.errors import ConfigurationError
 from tunnel.kubernetes import Purpose, RequestOrigin, Right
 
@@ -112,7 +118,9 @@ def a_rule(chance: Random, number: int) -> dict[str, Any]:
 def a_policy(chance: Random) -> dict[str, Any]:
     """Return a policy as plain data."""
     rules = [a_rule(chance, number) for number in range(chance.randint(0, 8))]
-    found: dict[str, Any] = {"kind": "AgentPolicy", "rules": rules}
+    found: dict[str, Any] = {"kind": "AgentPolicy"}
+    if rules:
+        found["rules"] = rules
     if chance.random() < 0.25:
         found["identities"] = {
             "agent": chance.random() < 0.5,
@@ -120,6 +128,9 @@ def a_policy(chance: Random) -> dict[str, Any]:
             "groups": few(chance, ["dev", "*"], 0),
             "never": few(chance, ["system:*", "bob", "system:authenticated"], 0),
         }
+        for key in "users", "groups", "never":
+            if not found["identities"][key]:
+                del found["identities"][key]
     return found
 
 
@@ -545,3 +556,51 @@ def test_problems(text: str, problem: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         policy_of(text)
     assert problem in str(caught.value)
+
+
+#: The keys that may hold an empty value, by what is written instead.
+LISTS = "name at least one, or remove the key"
+VALUES = "has no value; write one, or remove the key"
+SCHEMAS: list[tuple[type[Any], str, str]] = [
+    (PolicyFile, "", ""),
+    (IdentityClaims, "identities.", "identities: {{{}}}\n"),
+    (PolicyRule, "rules[0].", "rules: [{{name: a, allow: [get], {}}}]\n"),
+    (
+        TimeWindow,
+        "rules[0].window.",
+        "rules: [{{name: a, allow: [get], window: {{{}}}}}]\n",
+    ),
+]
+KEYS = [
+    pytest.param(
+        *(path, around, key, LISTS if "tuple" in str(kind) else VALUES), id=path + key
+    )
+    for schema, path, around in SCHEMAS
+    for key, (_, kind) in field_types(schema).items()
+    if (path, key) not in (("rules[0].", "name"), ("rules[0].", "allow"))
+]
+
+
+@pytest.mark.parametrize("empty", ["", "[]", "{}", "null", "~"])
+@pytest.mark.parametrize(("path", "around", "key", "hint"), KEYS)
+def test_empty_keys(path: str, around: str, key: str, hint: str, empty: str) -> None:
+    """A key whose entries were removed is refused: it would limit nothing."""
+    line = around.format(f"{key}: {empty}") if around else f"{key}: {empty}\n"
+    text = line if key == "kind" else f"kind: AgentPolicy\n{line}"
+    with pytest.raises(ConfigurationError) as caught:
+        read(text, "policy.yaml", PolicyFile)
+    number = text.count("\n")
+    column = line.index(f"{key}:") + 1
+    expected = f"policy.yaml:{number}:{column}: {path}{key}: {hint}"
+    assert expected in caught.value.problems
+
+
+def test_empty_block() -> None:
+    """As an owner leaves it who comments the entries out."""
+    text = (
+        "rules:\n- name: a\n  allow: [delete]\n  resources: [pods]\n"
+        "  namespaces:\n  # - app-shop\n"
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        policy_of(text)
+    assert caught.value.problems == (f"policy.yaml:6:3: rules[0].namespaces: {LISTS}",)
