@@ -38,7 +38,7 @@ from tunnel.config import read
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.http1 import ResponseReceiver, UpstreamError, UpstreamPool
 from tunnel.kubernetes import OwnerDenial, RequestOrigin, Right
-from tunnel.toolkit.files import file_version
+from tunnel.toolkit.files import FileVersion, file_version
 from tunnel.toolkit.log_budget import LogBudget
 from tunnel.toolkit.recent import Recent
 
@@ -116,6 +116,8 @@ class PolicyGuard:
     #: Time of day of the next check of windows.
     _due: float = float("inf")
     _version: object = None
+    #: Version of the files at the last look.
+    _seen: tuple[FileVersion, ...] | None = None
     _loading: Deferred[None] | None = None
     _timer: IDelayedCall | None = None
     #: Permitted requests; emptied by each change of the policy, and every minute.
@@ -179,7 +181,8 @@ class PolicyGuard:
         if self._loading is not None:
             return
         version = tuple(map(file_version, self.settings.files))
-        if version != self._version:
+        is_whole = self._is_whole(version)
+        if version != self._version and is_whole:
             working = self._load(version)
         elif self.clock.seconds() - self._protected_at >= ROLES_SECONDS:
             working = self._protect_roles()
@@ -187,6 +190,25 @@ class PolicyGuard:
             return
         loading = self._loading = Deferred.fromCoroutine(working)
         loading.addBoth(self._load_ended)
+
+    def _is_whole(self, version: tuple[FileVersion, ...]) -> bool:
+        """
+        Return whether no program seems to be writing a policy without a signature.
+
+        Half of a file may be a valid policy without its last deny rules.  So a file
+        that was changed in place has to be the same at two looks.
+
+        :param version: the version of the policy, and of the files with signatures.
+        """
+        seen, self._seen = self._seen, version
+        if seen is None or self.settings.keys is not None:
+            return True
+        [before], [now] = seen, version
+        if before is None or now is None:
+            return before == now
+        # The number of `reread_files` is no change, and another inode is another file,
+        # which replaced the first as a whole.
+        return before[:3] == now[:3] or before[1] != now[1]
 
     def _load_ended(self, result: object) -> None:
         self._loading = None

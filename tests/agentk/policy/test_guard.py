@@ -15,6 +15,7 @@ from tunnel.api import KubernetesResource
 from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamError
 from tunnel.kubernetes import OwnerDenial
+from tunnel.toolkit.files import reread_files
 
 CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 PODS = "/api/v1/namespaces/app/pods"
@@ -99,7 +100,7 @@ def test_failed_start(tmp_path: Path) -> None:
         assert caught.value.code == 503
         # It recovers by itself.
         world.write(READ)
-        world.later(LOOK_SECONDS)
+        world.later(2 * LOOK_SECONDS)
         assert world.guard.serial == 0
         assert world.guard.problem == ""
         world.file.unlink()
@@ -120,6 +121,53 @@ def test_failed_reload(tmp_path: Path) -> None:
     world.later(LOOK_SECONDS)
     assert not world.guard.problem
     denial(world, "GET", f"{PODS}/x")
+
+
+def test_half_written_policy(tmp_path: Path) -> None:
+    """A file that is written in place is used when it stays the same."""
+    whole = READ + "- {name: no-pods, deny: [get], resources: [pods]}\n"
+    world = PolicyWorld(tmp_path, whole)
+    world.start()
+    denial(world, "GET", f"{PODS}/x")
+    with world.file.open("w") as target:
+        target.write(READ)
+        target.flush()
+        world.later(LOOK_SECONDS)
+        denial(world, "GET", f"{PODS}/x")
+        target.write("# more\n")
+        target.flush()
+        world.later(LOOK_SECONDS)
+        denial(world, "GET", f"{PODS}/x")
+        target.write("- {name: no-pods, deny: [get, list], resources: [pods]}\n")
+    world.later(LOOK_SECONDS)
+    ask(world, "GET", PODS)
+    world.later(LOOK_SECONDS)
+    denial(world, "GET", PODS)
+    # A renamed file is whole.
+    world.write(READ)
+    world.later(LOOK_SECONDS)
+    ask(world, "GET", f"{PODS}/x")
+    # A file that appears later may be half-written, too.
+    world.file.unlink()
+    world.later(LOOK_SECONDS)
+    assert not world.guard.problem
+    world.later(LOOK_SECONDS)
+    assert "cannot be read" in world.guard.problem
+    world.file.write_text("kind: AgentPolicy\n")
+    world.later(LOOK_SECONDS)
+    ask(world, "GET", f"{PODS}/x")
+    world.later(LOOK_SECONDS)
+    denial(world, "GET", f"{PODS}/x")
+
+
+def test_reread_files(tmp_path: Path) -> None:
+    """SIGHUP changes no file, so agentk reads it at the next look."""
+    world = PolicyWorld(tmp_path)
+    world.start()
+    before = world.guard._loaded
+    reread_files()
+    world.later(LOOK_SECONDS)
+    assert world.guard._loaded is not before
 
 
 def test_window(tmp_path: Path) -> None:
