@@ -182,14 +182,23 @@ class PolicyGuard:
             return
         version = tuple(map(file_version, self.settings.files))
         is_whole = self._is_whole(version)
-        if version != self._version and is_whole:
-            working = self._load(version)
-        elif self.clock.seconds() - self._protected_at >= ROLES_SECONDS:
-            working = self._protect_roles()
-        else:
+        is_new = version != self._version and is_whole
+        if not (is_new or self._is_protection_old):
             return
+        working = self._work(version, is_new)
         loading = self._loading = Deferred.fromCoroutine(working)
         loading.addBoth(self._load_ended)
+
+    @property
+    def _is_protection_old(self) -> bool:
+        return self.clock.seconds() - self._protected_at >= ROLES_SECONDS
+
+    async def _work(self, version: object, is_new: bool) -> None:
+        if is_new:
+            await self._load(version)
+        # A policy that cannot be used must not keep the protection from its renewal.
+        if self._is_protection_old:
+            await self._protect_roles()
 
     def _is_whole(self, version: tuple[FileVersion, ...]) -> bool:
         """
@@ -218,10 +227,20 @@ class PolicyGuard:
 
     async def _load(self, version: object) -> None:
         try:
-            loaded = await self._accepted()
-        except (ConfigurationError, SignatureError) as error:
+            loaded = self._read()
+        except ConfigurationError as error:
             # Only other files can change this.
             self._version = version
+            self._refuse(str(error))
+            return
+        except SignatureError as error:
+            # A key may become valid.
+            self._refuse(str(error))
+            return
+        try:
+            await self._admit(loaded)
+        except ConfigurationError as error:
+            # The owner may change the Secret with the serial.
             self._refuse(str(error))
         except CallError as error:
             self._refuse(f"the API server: {error.message}")
@@ -230,13 +249,12 @@ class PolicyGuard:
             await self._protect_roles()
             self._take(loaded)
 
-    async def _accepted(self) -> _Loaded:
+    def _read(self) -> _Loaded:
         """
         Return the policy of the files.
 
         :raises ConfigurationError: a file is unusable.
-        :raises SignatureError: the signatures do not suffice.
-        :raises CallError: the API server did not answer.
+        :raises SignatureError: the signatures do not suffice now.
         """
         settings = self.settings
         assert settings.file is not None
@@ -257,19 +275,28 @@ class PolicyGuard:
             raise ConfigurationError(
                 [f"{settings.file}: a signed policy needs clusters and a serial"]
             )
-        if policy.clusters:
+        digest = hashlib.sha256(data).hexdigest()
+        return _Loaded(Engine(policy), policy.serial, digest, signers)
+
+    async def _admit(self, loaded: _Loaded) -> None:
+        """
+        Check that a policy is for this cluster, and not older than the last one.
+
+        :raises ConfigurationError: it is not, or the cluster's record is damaged.
+        :raises CallError: the API server did not answer.
+        """
+        settings, clusters = self.settings, loaded.engine.policy.clusters
+        if clusters:
             uid = await self.state.uid()
-            if uid not in policy.clusters:
+            if uid not in clusters:
                 raise ConfigurationError(
                     [
                         f"{settings.file}: clusters: the policy is for another cluster;"
                         f" the uid of kube-system is {uid!r}"
                     ]
                 )
-        digest = hashlib.sha256(data).hexdigest()
         if settings.keys is not None:
-            await self.state.accept(policy.serial, digest)
-        return _Loaded(Engine(policy), policy.serial, digest, signers)
+            await self.state.accept(loaded.serial, loaded.digest)
 
     async def _protect_roles(self) -> None:
         """Find the roles of agentk's account, which no policy lets kas change."""

@@ -345,6 +345,20 @@ def test_own_roles(tmp_path: Path) -> None:
     denial(world, "DELETE", f"/apis/{api}/v1/namespaces/apps/rolebindings/yours")
 
 
+def test_own_roles_with_a_bad_policy(tmp_path: Path) -> None:
+    """A policy that agentk tries again and again does not keep it from new roles."""
+    world = PolicyWorld(tmp_path)
+    world.start()
+    world.write(READ + 'clusters: ["other"]\n')
+    world.later(LOOK_SECONDS)
+    assert "another cluster" in world.guard.problem
+    review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    before = len([one for one in world.cluster.requests if one.path == review])
+    world.later(1300)
+    after = len([one for one in world.cluster.requests if one.path == review])
+    assert after - before == 2
+
+
 def test_lists_for_a_module(tmp_path: Path) -> None:
     """A list for a module's own work excludes agentk's own namespace."""
     world = PolicyWorld(tmp_path)

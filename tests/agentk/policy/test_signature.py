@@ -328,6 +328,33 @@ def test_damaged_state(tmp_path: Path) -> None:
     )
     world.start()
     assert "is damaged" in world.guard.problem
+    # The owner follows the message.
+    world.cluster.objects.remove("v1", "Secret", STATE_SECRET, "txkas")
+    world.later(LOOK_SECONDS)
+    assert not world.guard.problem and world.guard.serial == 1
+
+
+def test_lower_serial_in_the_cluster(tmp_path: Path) -> None:
+    """Whatever the owner changes in the cluster counts without another file."""
+    world = SignedWorld(tmp_path)
+    world.put(5)
+    world.start()
+    assert "is lower than 5" in world.put_and_look(4)
+    world.cluster.objects.remove("v1", "Secret", STATE_SECRET, "txkas")
+    world.later(LOOK_SECONDS)
+    assert world.guard.serial == 4
+
+
+def test_key_that_becomes_valid(tmp_path: Path) -> None:
+    """A policy is used as soon as its keys are valid."""
+    world = SignedWorld(tmp_path)
+    later = 'valid-after="20261127173100Z"'
+    world.settings.files[2].write_text(ALICE.line() + BOB.line(later))
+    world.put(1)
+    world.start()
+    assert "1 of 2 required" in world.guard.problem
+    world.later(60)
+    assert not world.guard.problem and world.guard.serial == 1
 
 
 def test_what_a_signed_policy_needs(tmp_path: Path) -> None:
