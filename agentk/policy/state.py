@@ -142,7 +142,8 @@ class ClusterState:
 
     async def own_roles(self) -> frozenset[ProtectedObject]:
         """
-        Return the roles that are bound to agentk's account, and their bindings.
+        Return the roles that are bound to agentk's account or its groups, and their
+        bindings.
 
         :raises CallError: agentk may not read them.
         """
@@ -151,13 +152,15 @@ class ClusterState:
             "kind": "SelfSubjectReview",
         }
         answer = await self._client.json("POST", _REVIEW, review)
-        username = str(answer["status"]["userInfo"]["username"])
+        user = answer["status"]["userInfo"]
+        own = {("User", str(user["username"]))}
+        own.update(("Group", str(one)) for one in user.get("groups") or ())
         objects: set[ProtectedObject] = set()
         for resource in _BINDINGS:
             seen = 0
             async for page in self._client.list(resource):
                 for binding in page:
-                    if username in _users(binding):
+                    if not own.isdisjoint(_subjects(binding)):
                         objects.update(_protected(resource.name, binding))
                 seen += len(page)
                 if seen > MAX_BINDINGS or len(objects) > MAX_OBJECTS:
@@ -165,14 +168,14 @@ class ClusterState:
         return frozenset(objects)
 
 
-def _users(binding: dict[str, Any]) -> Iterator[str]:
-    """Yield the user names of the subjects of a binding."""
+def _subjects(binding: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the kind (User or Group) and the name of each subject of a binding."""
     for one in binding.get("subjects") or ():
         name = str(one.get("name", ""))
         if one.get("kind") == "ServiceAccount":
-            yield f"system:serviceaccount:{one.get('namespace', '')}:{name}"
-        elif one.get("kind") == "User":
-            yield name
+            yield "User", f"system:serviceaccount:{one.get('namespace', '')}:{name}"
+        else:
+            yield str(one.get("kind", "")), name
 
 
 def _protected(resource: str, binding: dict[str, Any]) -> Iterator[ProtectedObject]:

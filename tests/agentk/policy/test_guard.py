@@ -345,6 +345,53 @@ def test_own_roles(tmp_path: Path) -> None:
     denial(world, "DELETE", f"/apis/{api}/v1/namespaces/apps/rolebindings/yours")
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "is_own"),
+    [
+        ("Group", "system:serviceaccounts", True),
+        ("Group", "system:serviceaccounts:txkas", True),
+        ("Group", "system:authenticated", True),
+        ("Group", "system:serviceaccounts:other", False),
+        ("User", "system:serviceaccounts", False),
+        ("Group", "system:serviceaccount:txkas:agentk", False),
+        ("User", "system:serviceaccount:txkas:agentk", True),
+    ],
+)
+def test_roles_of_groups(tmp_path: Path, kind: str, name: str, is_own: bool) -> None:
+    """Roles that agentk has through a group are protected, too."""
+    world = PolicyWorld(
+        tmp_path,
+        'kind: AgentPolicy\nrules: [{name: a, allow: ["*"], resources: ["*"]}]\n',
+    )
+    groups = ["serviceaccounts", "serviceaccounts:txkas", "authenticated"]
+    user = {
+        "username": "system:serviceaccount:txkas:agentk",
+        "groups": [f"system:{one}" for one in groups],
+    }
+    world.cluster.answer(
+        "POST",
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        {"status": {"userInfo": user}},
+        201,
+    )
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    binding = {
+        "metadata": {"name": "x", "namespace": "apps"},
+        "roleRef": {"kind": "Role", "name": "role-x"},
+        "subjects": [{"kind": "User", "name": "other"}, {"kind": kind, "name": name}],
+    }
+    world.cluster.answer("GET", f"{rbac}/clusterrolebindings?limit=500", {"items": []})
+    lists = {"items": [binding]}
+    world.cluster.answer("GET", f"{rbac}/rolebindings?limit=500", lists)
+    world.start()
+    for path in "rolebindings/x", "roles/role-x":
+        path = f"{rbac}/namespaces/apps/{path}"
+        if is_own:
+            assert "permissions of agentk" in denial(world, "DELETE", path)
+        else:
+            ask(world, "DELETE", path)
+
+
 def test_own_roles_with_a_bad_policy(tmp_path: Path) -> None:
     """A policy that agentk tries again and again does not keep it from new roles."""
     world = PolicyWorld(tmp_path)
