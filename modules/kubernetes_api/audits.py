@@ -155,6 +155,12 @@ class RequestAudit:
         return self._reads or only_reads(head.method, self._target, bool(head.upgrade))
 
     @property
+    def is_session(self) -> bool:
+        """Whether the request runs a program, or attaches to one."""
+        info = request_info(self._head.method, self._target)
+        return info.resource == "pods" and info.subresource in ("exec", "attach")
+
+    @property
     def has_begun(self) -> bool:
         """Whether the log has the beginning of the request."""
         return self._begun
@@ -223,6 +229,7 @@ class RequestAudit:
         reason: str = "",
         unanswered: bool = False,
         amounts: tuple[int, int] = (0, 0),
+        exit_code: int | None = None,
     ) -> None:
         """
         Record the end of a request, unless its response was the end.
@@ -231,6 +238,7 @@ class RequestAudit:
             in place of one.
         :param reason: why a request that may last has ended.
         :param amounts: bytes from the client, and bytes to it.
+        :param exit_code: the exit code of the program; None if it is unknown.
         """
         if self._over:
             return
@@ -245,6 +253,8 @@ class RequestAudit:
             said["ms"] = round((self._log.seconds() - self._since) * 1000)
             if reason:
                 said["reason"] = reason
+            if exit_code is not None:
+                said["exit_code"] = exit_code
         elif not self._log.wants(outcome, self):
             return
         self._record(AuditStage.ENDED, access, str(outcome), said)

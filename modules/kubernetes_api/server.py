@@ -104,6 +104,7 @@ from tunnel.http1 import (
 )
 from tunnel.kubernetes import (
     Lasts,
+    SessionReader,
     lasts,
     why_refused,
 )
@@ -813,6 +814,7 @@ class ProxiedRequest:
         "_over",
         "_packed",
         "_review",
+        "_session",
         "_span",
         "_stream",
         "_trailers",
@@ -859,6 +861,8 @@ class ProxiedRequest:
         self._trailers = b""
         self._over = False
         self._bytes_in = self._bytes_out = 0
+        #: Reader of the program's exit code; None for other requests.
+        self._session: SessionReader | None = None
         # Whether the request was sent to the agent, which may have received it.
         self._forwarded = False
         # Whether the head was compressed to fit into a frame.
@@ -1094,6 +1098,7 @@ class ProxiedRequest:
                 reason or str(outcome),
                 self._forwarded,
                 (self._bytes_in, self._bytes_out),
+                None if self._session is None else self._session.exit_code,
             )
         if self._heartbeats is not None:
             self._heartbeats.stop()
@@ -1121,6 +1126,8 @@ class ProxiedRequest:
         elif self._stream is not None:
             self.module.metrics.bytes_received += len(data)
             self._bytes_in += len(data)
+            if self._session is not None:
+                self._session.from_client(data)
             if self._heartbeats is not None:
                 self._heartbeats.from_client(data)
             else:
@@ -1216,6 +1223,8 @@ class ProxiedRequest:
         )
         stream.registerProducer(exchange, True)
         exchange.registerProducer(stream, True)
+        if self.audit is not None and self.audit.is_session:
+            self._session = SessionReader(wanted)
         exchange.upgrade(block)
 
     def _head_passed(
@@ -1245,6 +1254,8 @@ class ProxiedRequest:
             return
         self.module.metrics.bytes_sent += len(data)
         self._bytes_out += len(data)
+        if self._session is not None:
+            self._session.from_server(data)
         if self._heartbeats is not None:
             self._heartbeats.from_server(data)
         else:

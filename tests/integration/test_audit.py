@@ -189,6 +189,7 @@ def test_a_session_of_kubectl(
     assert (ended["resource"], ended["name"]) == ("pods", "main")
     assert ended["bytes_out"] > len("secret")
     assert {"bytes_in", "ms", "reason"} <= ended.keys()
+    assert ended["exit_code"] == 7
     theirs = audit.wait_for(f"/{namespace}/pods/main/exec")
     assert {one["auditID"] for one in theirs} == {begun["id"]} == {ended["id"]}
     assert "secret" not in (kas.folder / "audit.jsonl").read_text()

@@ -8,6 +8,7 @@ Kubernetes' API, for kas, agentk and modules.
     access_review.py    whether a user has a right, as the API server decides
     reviewed_rights.py  the same, with recent answers
     label_selector.py   label selectors
+    session_reader.py   how the program of an exec or attach session ended
     statuses.py         errors as a Status
     client.py           requests of an agent half to the API server next to agentk
     services.py         addresses of Services for requests of modules
@@ -58,6 +59,7 @@ from tunnel.kubernetes.request_info import (
     why_refused,
 )
 from tunnel.kubernetes.reviewed_rights import ReviewedRights
+from tunnel.kubernetes.session_reader import SessionReader
 from tunnel.kubernetes.statuses import STATUS_REASONS, status_object
 
 __all__ = [
@@ -80,6 +82,7 @@ __all__ = [
     "RequestOrigin",
     "ReviewedRights",
     "Right",
+    "SessionReader",
     "escapes_root",
     "excluded_namespace",
     "health_of",
