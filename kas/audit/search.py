@@ -235,8 +235,11 @@ class Found:
             self.what,
             str(event.get("outcome") or event.get("stage") or "-"),
         ]
-        if event.get("reason"):
-            words.append(f"({event['reason']})")
+        more = [str(event["reason"])] if event.get("reason") else []
+        if "exit_code" in event:
+            more.append(f"exit code {event['exit_code']}")
+        if more:
+            words.append(f"({', '.join(more)})")
         return "  ".join(words)
 
 

@@ -55,6 +55,14 @@ CHECKPOINT = {**CHANGED, "action": "audit.checkpoint", "operator": ""}
 OLD = {**EXEC, "time": "2025-05-01T12:00:00+00:00", "agent": "old"}
 del OLD["v"], OLD["stage"]
 
+ENDED = {
+    **EXEC,
+    "stage": "ended",
+    "outcome": "101",
+    "reason": "finished",
+    "exit_code": 7,
+}
+
 EVENTS = {
     "exec": EXEC,
     "denied": DENIED,
@@ -172,10 +180,15 @@ def test_a_line_after_a_fragment() -> None:
             "create pods/exec prod/web-0  begun",
         ),
         ("changed", "2026-05-01T14:00:00Z  root  -  user.add carol  OK"),
+        (
+            "ended",
+            "2026-05-01T12:00:00Z  user:alice  edge  "
+            "create pods/exec prod/web-0  101  (finished, exit code 7)",
+        ),
     ],
 )
 def test_the_text_of_an_event(name: str, text: str) -> None:
-    (one,) = AuditQuery().find([encoded(EVENTS[name])])
+    (one,) = AuditQuery().find([encoded({**EVENTS, "ended": ENDED}[name])])
     assert str(one) == text
 
 
