@@ -269,6 +269,8 @@ class InventoryStore:
         self._number = ""
         #: Whether all parts have to be written, because other clients altered some.
         self._rewrites = False
+        #: Whether the execution before this one was interrupted.
+        self._is_open = False
         #: The Namespace of *formers* that had the inventory at the last read; empty if
         #: *namespace* had it, or no Namespace did.
         self._moves = ""
@@ -287,6 +289,7 @@ class InventoryStore:
             orders = await self._orders.known()
         approval = orders.approval
         last = orders.last
+        self._is_open = last.is_open
         if last.namespace not in ("", self.namespace, *self._formers):
             self._formers.insert(0, last.namespace)
         first = await self._get(0)
@@ -298,7 +301,9 @@ class InventoryStore:
         if found is None:
             self._parts = []
             return Inventory(
-                approval=approval, is_lost=bool(orders.history), begun=orders.begun
+                approval=approval,
+                is_lost=bool(orders.history),
+                begun=self._with_open(orders.begun),
             )
         of_other, parts, entries, is_altered = found
         self._rewrites = is_altered
@@ -321,7 +326,7 @@ class InventoryStore:
             annotations.get(SOURCE, ""),
             self._selection(annotations, orders),
             is_altered=is_altered,
-            begun=orders.begun,
+            begun=self._with_open(orders.begun),
         )
 
     def _selection(self, annotations: Mapping[str, str], orders: Orders) -> str:
@@ -529,11 +534,16 @@ class InventoryStore:
             after = attrs.evolve(after, lost=orders.lost or is_lost)
             if not begun:
                 return after
-            return attrs.evolve(after, begun=orders.begun.adding(commit, begun))
+            before = self._with_open(orders.begun)
+            return attrs.evolve(after, begun=before.adding(commit, begun))
 
         known = await self._orders.known()
         if recorded(known) != known:
             await self._orders.change(recorded)
+
+    def _with_open(self, begun: BegunDeletes) -> BegunDeletes:
+        # Not from the Secret as it is now: this execution has begun in the meantime.
+        return attrs.evolve(begun, is_open=self._is_open)
 
     async def check(self) -> None:
         """
@@ -569,7 +579,9 @@ class InventoryStore:
             facts[WRITER] = self._writer.mark
         if self._orders is not None and inventory.entries:
             seal = await self._orders.seal()
-            self._number = self._number or await self._orders.begin_writing()
+            if not self._number:
+                mark = str(facts.get(WRITER, ""))
+                self._number = await self._orders.begin_writing(mark, self.namespace)
             entries = {
                 key: _sealed(key, entry, seal, self._number)
                 for key, entry in inventory.entries.items()

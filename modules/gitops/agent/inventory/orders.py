@@ -125,25 +125,35 @@ class BegunDeletes:
     Deletes that agentk began with one commit without an approval.
 
     Other clients may hide entries of the inventory, and show few of them to each pass.
-    The limits of the source therefore apply to all deletes of a commit together.
+    The limits of the source therefore apply to all deletes of a commit together; after
+    an interrupted execution, they apply to the next commit, too, because such clients
+    can interrupt each execution, and use copies of entries until one has ended.
 
     :ivar objects: digests of the keys of the objects, at most `MAX_HELD`.
+    :ivar is_open: whether the execution that began the deletes was interrupted; the
+        Secret has this as `LastPass.is_open`.
     """
 
     commit: str = ""
     objects: frozenset[str] = frozenset()
+    is_open: bool = False
 
     def adding(self, commit: str, keys: Collection[ObjectKey]) -> BegunDeletes:
         """Return the deletes of *commit*, with *keys* among them."""
-        before = self.objects if commit == self.commit else frozenset()
+        before = self.objects if self._counts(commit) else frozenset()
         new = [one for one in map(_digest, sorted(keys)) if one not in before]
         return BegunDeletes(commit, before.union(new[: MAX_HELD - len(before)]))
 
     def besides(self, commit: str, keys: Collection[ObjectKey]) -> int:
-        """Return the number of objects of *commit* that are not in *keys*."""
-        if commit != self.commit:
+        """
+        Return the number of objects that count for *commit* and are not in *keys*.
+        """
+        if not self._counts(commit):
             return 0
         return len(self.objects.difference(map(_digest, keys)))
+
+    def _counts(self, commit: str) -> bool:
+        return self.is_open or commit == self.commit
 
 
 @attrs.frozen
@@ -169,6 +179,11 @@ class LastPass:
     number: str = ""
     selection: str = ""
     done: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an execution has begun, and has not ended."""
+        return self.number != self.done
 
     @property
     def numbers(self) -> frozenset[str]:
@@ -264,6 +279,8 @@ class OrderStore:
             client, namespace, f"gitops-orders-{inventory_id}", inventory_id
         )
         self._known: Orders | None = None
+        #: The orders as this object last read or wrote them.
+        self.latest = Orders()
 
     async def has(self, inventory_id: str, mark: str) -> bool:
         """
@@ -275,8 +292,10 @@ class OrderStore:
         other = OrderStore(self._client, inventory_id, self._secret.namespace)
         try:
             found = await other.read()
-            # An earlier version recorded no mark.
-            return bool(found.history) and found.last.writer in ("", mark)
+            # An earlier version recorded no mark.  The first pass, which has no history
+            # yet, may take an hour.
+            is_known = found.history or found.last.writer
+            return bool(is_known) and found.last.writer in ("", mark)
         except CallError as error:
             if error.status is not Status.FAILED_PRECONDITION:
                 raise
@@ -316,22 +335,27 @@ class OrderStore:
             known = self._known = attrs.evolve(known, seal=changed.seal)
         return known.seal
 
-    async def begin_writing(self) -> str:
+    async def begin_writing(self, writer: str, namespace: str) -> str:
         """
         Return the number of an execution that is about to change the inventory.
 
         After an interrupted execution, this is the number of that execution: entries
         may have its signatures, or those of the execution before.
 
+        :param writer: this agentk, for a project that no execution has written yet: if
+            the project is renamed or removed before its first pass ends, its objects
+            must be known to be this agentk's.
+        :param namespace: the Namespace of the inventory, also for the first execution.
         :raises CallError: as `change`.
         """
 
         def numbered(orders: Orders) -> Orders:
             last = orders.last
-            if last.number != last.done:
-                return orders
-            number = str(int(last.number or "0") + 1)
-            return attrs.evolve(orders, last=attrs.evolve(last, number=number))
+            if last == LastPass():
+                last = attrs.evolve(last, writer=writer, namespace=namespace)
+            if not last.is_open:
+                last = attrs.evolve(last, number=str(int(last.number or "0") + 1))
+            return attrs.evolve(orders, last=last)
 
         return (await self.change(numbered)).last.number
 
@@ -368,7 +392,8 @@ class OrderStore:
 
     async def change(self, change: Callable[[Orders], Orders]) -> Orders:
         """
-        Replace the orders by the result of *change*, and return it.
+        Replace the orders by the result of *change*, and return it; write nothing if
+        they are the same.
 
         :param change: called again if another agentk writes at the same time.
         :raises CallError: ABORTED if other writers were faster each time; see
@@ -377,16 +402,24 @@ class OrderStore:
         left = TRIES
         while True:
             left -= 1
-            orders = change(await self._read())
+            before = await self._read()
+            orders = change(before)
+            if orders == before:
+                return orders
             try:
                 await self._secret.write({_KEY: _written(orders)})
             except CallError as error:
                 if not left or error.status is not Status.ABORTED:
                     raise
             else:
+                self.latest = orders
                 return orders
 
     async def _read(self) -> Orders:
+        self.latest = await self._parsed()
+        return self.latest
+
+    async def _parsed(self) -> Orders:
         text = (await self._secret.read()).get(_KEY)
         if text is None:
             return Orders()

@@ -668,7 +668,8 @@ def _held(
     by few. When the others can be deleted too, or have another owner, the limits decide
     again.
 
-    Objects that *commit* has deleted before count, too.
+    Objects that *commit* has deleted before count, too, and so do the objects that an
+    interrupted execution has deleted.
     """
     entries = inventory.entries
     unsigned = {one.key for one in leaving if not _is_proven(one, inventory)}
@@ -708,7 +709,7 @@ def _held(
     else:
         signed = sum(key not in unsigned for key in others)
         begun = inventory.begun.besides(commit, {*others} | waiting) if signed else 0
-        before = f", with {begun} that this commit deleted before" if begun else ""
+        before = f", with {begun} that were deleted before" if begun else ""
         deletes, existing = signed + begun, len(there) + begun
         why = guard_of_set(deletes, existing, wanted, settings.limits)
         why = why and f"{why}{before}"

@@ -460,9 +460,9 @@ class Passes:
             )
             return attrs.evolve(held, approval=approval, last=last)
 
-        orders = self._desired.orders
         if replaces and (history[-1].summary == summary or history[-1].complete):
-            if used(orders) != orders:
+            # The pass may have written orders since it read them.
+            if used(store.latest) != store.latest:
                 self._desired.orders = await store.change(used)
             return
         done = AppliedCommit(

@@ -125,8 +125,8 @@ class OrdersTests(HalvesTestCase):
         project.passes.interrupt()
         self.passes(1)
         self.assertEqual(self.live("m001")["data"], {"n": "1"})
-        # ... and to number the execution, which changes the inventory.
-        self.assertEqual(reads(), 3)
+        # ... and to number the execution, which changes the inventory, and to end it.
+        self.assertEqual(reads(), 4)
 
     def test_a_commit_that_cannot_be_used(self) -> None:
         """It is told for as long as it is the last one."""

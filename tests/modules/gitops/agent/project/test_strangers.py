@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 from modules.gitops.agent.apply.backups import MAX_OF_OBJECT
@@ -109,6 +111,178 @@ class PruneTests(StrangersTestCase):
         names = [one.key.name for one in kept]
         self.assertLessEqual(names.count("x"), MAX_OF_OBJECT)
         self.assertIn("y", names)
+
+
+class CopyTests(StrangersTestCase):
+    """Copies of entries of earlier executions, in the hands of other clients."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.deletes: list[str] = []
+        #: Called before each write of the inventory.
+        self.before_write: Callable[[], None] = lambda: None
+        respond = self.cluster.objects.respond
+
+        def noting(method: str, path: str, *rest: Any) -> Any:
+            if method == "DELETE" and "/configmaps/m" in path:
+                self.deletes.append(path.rpartition("/")[2].partition("?")[0])
+            if method == "PUT" and "/configmaps/inventory-" in path:
+                self.before_write()
+            return respond(method, path, *rest)
+
+        self.patch(self.cluster.objects, "respond", noting)
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.apply({"id": "apps"})
+        self.passes(60)
+
+    @property
+    def numbers(self) -> tuple[str, str]:
+        """The numbers of the last execution, and of the last one that ended."""
+        (secret,) = (
+            one.object
+            for one in self.cluster.objects._stored.values()
+            if one.object["metadata"]["name"].startswith("gitops-orders")
+        )
+        last = json.loads(base64.b64decode(secret["data"]["orders"]))["last"]
+        return last["number"], last["done"]
+
+    def hide(self, *numbers: int) -> dict[str, str]:
+        """Remove entries from the inventory, and return them."""
+        found = self.inventory()
+        names = [f"m{number:03}" for number in numbers]
+        hidden = {
+            key: value
+            for key, value in found["data"].items()
+            if any(name in key for name in names)
+        }
+        for key in hidden:
+            del found["data"][key]
+        self.cluster.objects.put(found)
+        return hidden
+
+    def show(self, entries: dict[str, str]) -> None:
+        """Put copies of entries into the inventory."""
+        found = self.inventory()
+        found["data"].update(entries)
+        self.cluster.objects.put(found)
+
+    def commit(self, *numbers: int, more: Any = ()) -> None:
+        """Push a commit, and let it be applied."""
+        self.apps.commit({"a.yaml": text(*config_maps(*numbers), *more)})
+        self.pushed()
+        self.passes(120)
+
+    def test_each_execution_ends(self) -> None:
+        """Of a commit, and of the same commit once more."""
+        self.assertEqual(self.numbers, ("1", "1"))
+        self.hide(9)
+        self.passes(3700)
+        number, done = self.numbers
+        self.assertEqual((number, len(self.inventory()["data"])), (done, 10))
+        self.cluster.objects.remove("v1", "ConfigMap", "m001", "default")
+        self.pair.run(self.project().operations.sync())
+        self.passes(60)
+        self.assertEqual(self.numbers, (str(int(done) + 1),) * 2)
+
+    def test_a_copy_from_before_a_commit(self) -> None:
+        """It does not get more deletes past the limits, also after an hourly pass."""
+        self.hide(9)
+        self.passes(3700)
+        hidden = self.hide(7, 8, 9)
+        self.commit(0, 1, 2, 3)
+        self.show(hidden)
+        self.commit(0, 1, 2, 3, more=[object_("extra")])
+        self.assertEqual(sorted(self.deletes), ["m004", "m005", "m006"])
+        self.assertIs(self.project().status.state, State.HELD)
+
+    def test_a_copy_after_an_execution_that_never_ends(self) -> None:
+        """What the interrupted execution deleted counts for the next commit, too."""
+        hidden = self.hide(7, 8, 9)
+
+        def overtake() -> None:
+            if len(self.deletes) >= 3:
+                found = self.inventory()
+                annotations = found["metadata"].setdefault("annotations", {})
+                annotations["x"] = str(len(self.cluster.requests))
+                self.cluster.objects.put(found)
+
+        self.before_write = overtake
+        self.commit(0, 1, 2, 3)
+        number, done = self.numbers
+        self.assertNotEqual(number, done)
+        self.before_write = lambda: None
+        self.show(hidden)
+        self.commit(0, 1, 2, 3, more=[object_("extra")])
+        self.assertEqual(sorted(self.deletes), ["m004", "m005", "m006"])
+        self.assertIn(
+            "with 3 that were deleted before", str(self.project().status.problems)
+        )
+        # It has ended: the next commit has limits of its own.
+        self.commit(0, 1, 2, 7, 8, 9, more=[object_("extra")])
+        self.assertIn("m003", self.deletes)
+
+    def test_a_copy_of_an_entry_without_a_uid(self) -> None:
+        """An object that was restored from a backup is not agentk's."""
+        self.cluster.objects.remove("v1", "ConfigMap", "m009", "default")
+        written: dict[str, str] = {}
+        respond = self.cluster.objects.respond
+
+        def copying(method: str, path: str, *rest: Any) -> Any:
+            if method == "PUT" and "/configmaps/inventory-" in path:
+                for one in rest:
+                    data = json.loads(one)["data"] if isinstance(one, bytes) else {}
+                    for key, value in data.items():
+                        if "m009" in key and '"uid"' not in value:
+                            written[key] = value
+            return respond(method, path, *rest)
+
+        self.patch(self.cluster.objects, "respond", copying)
+        self.pair.run(self.project().operations.sync())
+        self.passes(60)
+        restored = json.loads(json.dumps(self.live("m009")))
+        self.cluster.objects.remove("v1", "ConfigMap", "m009", "default")
+        for name in ("uid", "resourceVersion", "managedFields", "creationTimestamp"):
+            restored["metadata"].pop(name, None)
+        self.cluster.objects.put(restored | {"data": {"theirs": "1"}})
+        self.assertTrue(written)
+        self.show(written)
+        self.commit(*range(9))
+        self.assertIsNotNone(self.live("m009"))
+
+
+class FirstPassTests(StrangersTestCase):
+    """A project whose first pass waits for a Deployment that never becomes ready."""
+
+    def begin(self, *projects: Any) -> None:
+        first = object_("web", "Deployment", "apps/v1", spec={"replicas": 1})
+        waits = {
+            "config.kubernetes.io/depends-on": "apps/namespaces/default/Deployment/web"
+        }
+        last = object_("after", metadata={"annotations": waits})
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2), first, last)})
+        self.apply({"id": "apps", "name": "tpyo"}, *projects)
+        self.passes(60)
+        self.assertIsNotNone(self.live("m002"))
+
+    def test_renamed(self) -> None:
+        """The objects are the new project's, which prunes them."""
+        self.begin()
+        self.apply({"id": "apps", "name": "typo"})
+        self.passes(600)
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.pushed()
+        self.passes(900)
+        self.assertIsNone(self.live("m002"))
+        self.assertIs(self.project("typo").status.state, State.CURRENT)
+
+    def test_removed(self) -> None:
+        """Its objects are named."""
+        others = ({"id": "twin", "paths": [{"glob": "nothing/*.yaml"}]},)
+        self.begin(*others)
+        self.apply(*others)
+        self.passes(1500)
+        (said,) = self.said("stay in the cluster from a former project")
+        self.assertIn("ConfigMap default/m002", said)
 
 
 class EntryTests(StrangersTestCase):
