@@ -56,7 +56,7 @@ class Floor:
     :param namespace: agentk's own namespace.
     :param is_closed: whether agentk runs in it, so that all of it is protected; if not,
         only the Secret with the serial is.
-    :param records: other namespaces in which modules keep records, as agentk's own
+    :param records: other namespaces that modules use for records, as agentk's own
         configuration file says.
     :ivar objects: roles bound to agentk, and other objects that kas must not change.
     """

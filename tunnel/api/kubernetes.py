@@ -434,7 +434,7 @@ class IOwnNamespace(Interface):
         Restrict the requests of clients with agentk's rights in this namespace, even if
         agentk runs outside of the cluster.
 
-        :param other: another namespace in which the module keeps records.  Take it from
+        :param other: another namespace that the module uses for records.  Take it from
             agentk's own configuration file, never from kas: requests for records there
             need no rule of the cluster's owner.
         :return: the name of the namespace.

@@ -44,7 +44,7 @@ class OwnNamespace:
     :param may_close: whether to protect the namespace; the operator may disable it.
     :param protects_all: whether to protect the namespace from every user, and its
         ConfigMaps as its Secrets, because the cluster's owner has a policy there.
-    :ivar records: other namespaces in which modules keep records.
+    :ivar records: other namespaces that modules use for records.
     """
 
     name: str

@@ -306,7 +306,7 @@ class _SharedWatch:
     """
     A watch of one kind, in one namespace or in the whole cluster.
 
-    :ivar followers: the followers, in the order in which they joined.
+    :ivar followers: the followers, the first one first.
     """
 
     _log = Logger()

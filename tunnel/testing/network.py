@@ -74,7 +74,7 @@ class FakeRedisPublisher:
             one.callback(None)
 
     def set_up(self, up: bool) -> None:
-        """Begin or end an outage, in which messages without a response fail."""
+        """Begin or end an outage, during which messages without a response fail."""
         self._up = up
         waiting, self._waiting = self._waiting, []
         for one in waiting:

@@ -29,7 +29,7 @@ __all__ = [
 #: takes about a microsecond, during which other connections wait.
 MAX_COMPARISONS = 50_000
 
-#: The kinds of which the view ``workloads`` has objects.
+#: The kinds whose objects the view ``workloads`` has.
 _KNOWN_KINDS = (
     "Deployment.apps",
     "StatefulSet.apps",
@@ -56,7 +56,7 @@ class Declaration:
 
     :ivar tool: ``app.k8s.io``, ``argocd`` or ``flux``.
     :ivar stated: parts of the object's status, which kas did not verify.
-    :ivar unknown_components: kinds of components of which live data has no objects.
+    :ivar unknown_components: kinds of components that live data does not have.
     :ivar problem: why the components are unknown.
     :ivar repository: where the tool reads the application; *wanted* is the revision or
         version in the specification, and *revision* the one in the cluster.
@@ -151,7 +151,7 @@ class Declarations:
     def managing(
         self, row: FoundRow, columns: Mapping[str, Any], labels: Mapping[str, str]
     ) -> Declaration | None:
-        """Return the declaration of Argo CD or Flux to which a workload belongs."""
+        """Return the declaration of Argo CD or Flux that manages a workload."""
         for reference in _named_by(row, columns, labels):
             if (found := self._references.get(reference)) is not None:
                 return found

@@ -273,7 +273,7 @@ def test_a_file_that_logrotate_renames(
 def test_a_hold_while_the_file_is_read(
     log: OldLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hold keeps events from the moment in which it is stored."""
+    """A hold keeps events as soon as it is stored."""
     added: list[Hold] = []
 
     def adding(file: Any) -> Any:

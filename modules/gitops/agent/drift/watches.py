@@ -165,7 +165,7 @@ class _Watch:
     Watch of one kind, in one namespace or in the whole cluster.
 
     :ivar api_version: the version for the next request.
-    :ivar followers: the followers, in the order in which they joined.
+    :ivar followers: the followers, the first one first.
     :ivar late: the followers that joined after the list and need another list; one list
         serves all of them.
     :ivar synced: whether the followers were notified of all objects, and receive
