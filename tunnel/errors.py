@@ -33,6 +33,7 @@ __all__ = [
     "Stopping",
     "StreamReset",
     "TunnelError",
+    "Unreachable",
 ]
 
 #: Text of an agentk's refusal of a stream that only the leader accepts.
@@ -214,6 +215,10 @@ def _packed(message: Message) -> Any:
     packed = Any()
     packed.Pack(message)
     return packed
+
+
+class Unreachable(CallError):
+    """Raised in agentk because there was no connection to the API server."""
 
 
 class Stopping(CallError):

@@ -18,6 +18,7 @@ refused; only heads are ever buffered; flow control uses Twisted's producers.
 """
 
 from tunnel.http1.client import (
+    NotConnected,
     ResponseReceiver,
     UpstreamError,
     UpstreamLimits,
@@ -55,6 +56,7 @@ __all__ = [
     "HeadNote",
     "HttpServerFactory",
     "HttpServerLimits",
+    "NotConnected",
     "RequestHandler",
     "RequestHead",
     "RequestParser",

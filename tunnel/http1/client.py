@@ -34,6 +34,7 @@ from tunnel.transport.sockets import bound_received
 
 __all__ = [
     "ConnectionOwner",
+    "NotConnected",
     "ResponseReceiver",
     "UpstreamConnection",
     "UpstreamError",
@@ -61,6 +62,10 @@ class UpstreamError(TunnelError):
     def __init__(self, message: str, status: int = 502) -> None:
         super().__init__(message)
         self.status = status
+
+
+class NotConnected(UpstreamError):
+    """Raised if there was no connection to the upstream, which got nothing."""
 
 
 @mypyc_attr(native_class=False)

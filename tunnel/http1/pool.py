@@ -18,6 +18,7 @@ from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
 from tunnel.http1.client import (
+    NotConnected,
     ResponseReceiver,
     UpstreamConnection,
     UpstreamError,
@@ -294,7 +295,7 @@ class UpstreamPool:
             status = 504 if failure.check(ConnectTimeout) else 502
             reason = failure.getErrorMessage() or repr(failure.value)
             request = self._waiting.popleft()
-            request.fail(UpstreamError(f"cannot connect: {reason}", status))
+            request.fail(NotConnected(f"cannot connect: {reason}", status))
         self._connect_more()
 
     def _swept(self, now: float) -> None:

@@ -12,8 +12,8 @@ import msgspec
 from twisted.internet.defer import Deferred
 
 from tunnel.api import KubernetesResponse, KubernetesShape, PrintedObject
-from tunnel.errors import CallError, Status
-from tunnel.http1 import ResponseHead, UpstreamError, UpstreamRequest
+from tunnel.errors import CallError, Status, Unreachable
+from tunnel.http1 import NotConnected, ResponseHead, UpstreamError, UpstreamRequest
 
 __all__ = [
     "HOP",
@@ -239,7 +239,8 @@ def _has_cause(found: Any, reason: str) -> bool:
 
 def unavailable(error: UpstreamError) -> CallError:
     """Return the error for a failed connection to the API server."""
-    return CallError(Status.UNAVAILABLE, f"{HOP}{error}")
+    meaning = Unreachable if isinstance(error, NotConnected) else CallError
+    return meaning(Status.UNAVAILABLE, f"{HOP}{error}")
 
 
 class WholeAnswer:

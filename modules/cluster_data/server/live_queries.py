@@ -170,7 +170,7 @@ class LiveQuery:
             self._is_running = False
         result, self.kib = found.rows, found.kib
         if self._kib_of_owner() > MAX_KIB_EACH:
-            raise CallError(
+            raise _TooManyRows(
                 Status.RESOURCE_EXHAUSTED,
                 f"the rows of all live queries of a user may have {MAX_KIB_EACH} KiB: "
                 "name a kind, a namespace or labels",
@@ -201,7 +201,8 @@ class LiveQuery:
             error = CallError(Status.INTERNAL, "kas: an internal error")
         else:
             error = failure.value
-        if self.sequence and error.status in _PASSING:
+        is_passing = error.status in _PASSING and not isinstance(error, _TooManyRows)
+        if self.sequence and is_passing:
             self._run_by(REFRESH)
             return
         waiters, self._waiters = self._waiters, []
@@ -212,8 +213,16 @@ class LiveQuery:
         for_each(listeners, lambda one: one.failed(error), "ending a live query")
 
 
-#: Errors after which a query runs again.
-_PASSING = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
+class _TooManyRows(CallError):
+    """Raised if the results of a user's queries are too large; this does not pass."""
+
+
+#: Errors after which a query runs again; other readers may keep the store busy.
+_PASSING = (
+    Status.UNAVAILABLE,
+    Status.DEADLINE_EXCEEDED,
+    Status.RESOURCE_EXHAUSTED,
+)
 
 
 @attrs.define(eq=False)

@@ -196,7 +196,8 @@ class FleetReader:
         """
         accesses, denied = await self._accesses(names, access_of)
         located = await self._known(accesses)
-        query = RowQuery(view="summary", agents=list(accesses))
+        owner = next((one.owner for one in accesses.values()), "")
+        query = RowQuery(view="summary", agents=list(accesses), reader=owner)
         allowed, reasons = await self._permitted(query, located, accesses)
         more = [*denied, *_never(accesses, located)]
         return await self._with_summaries(located, allowed, reasons, more)

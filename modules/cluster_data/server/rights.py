@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from modules.cluster_data.server.store.queries import ListScope
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.api import Access, IServerModuleApi, IServiceClient
-from tunnel.errors import CallError, Status
+from tunnel.errors import CallError, Status, Unreachable
 from tunnel.toolkit.peer_slots import PeerSlots
 from tunnel.toolkit.recent import Recent
 
@@ -26,15 +26,17 @@ _REVIEWS = wire.DESCRIPTOR.services_by_name["ClusterReviews"]
 #: Lifetime of an answer of the API server, in seconds.
 ALLOWED_SECONDS, DENIED_SECONDS = 60.0, 10.0
 
-#: Lifetime of a positive answer while the cluster cannot be reached, in seconds.
+#: Lifetime of a positive answer while agentk or the API server is not connected, in
+#: seconds: no new rows arrive then.
 OFFLINE_SECONDS = 24 * 3600.0
 
-#: Maximum age of a positive answer after an error.  If the cluster is only slow or
-#: busy, an answer counts no longer than usual, because a user whose rights were revoked
-#: could keep it busy.  After any other error, such as a user whom agentk may no longer
-#: impersonate, no earlier answer counts.
+#: Maximum age of a positive answer after an error of a cluster that is connected.  An
+#: answer counts no longer than usual: a user whose rights were revoked could keep the
+#: cluster busy, and a proxy in front of an API server may respond with any status.
+#: After any other error, such as a user whom agentk may no longer impersonate, no
+#: earlier answer counts.
 _AGES = {
-    Status.UNAVAILABLE: OFFLINE_SECONDS,
+    Status.UNAVAILABLE: ALLOWED_SECONDS,
     Status.DEADLINE_EXCEEDED: ALLOWED_SECONDS,
     Status.RESOURCE_EXHAUSTED: ALLOWED_SECONDS,
     Status.INTERNAL: ALLOWED_SECONDS,
@@ -87,12 +89,24 @@ class _Asked:
     """
     Questions of a user about one cluster.
 
-    :ivar timeout: timeout of a call in seconds.
+    :ivar is_connected: whether agentk publishes rows.
     """
 
     access: Access
     cluster_uid: str
-    timeout: float
+    is_connected: bool
+
+    @property
+    def timeout(self) -> float:
+        """Return the timeout of a call in seconds."""
+        return TIMEOUT if self.is_connected else TIMEOUT_ABSENT
+
+    def age_after(self, error: CallError) -> float:
+        """Return the maximum age of a positive answer after an error."""
+        is_absent = error.status is Status.UNAVAILABLE and not self.is_connected
+        if is_absent or isinstance(error, Unreachable):
+            return OFFLINE_SECONDS
+        return _AGES.get(error.status, 0.0)
 
     @property
     def user(self) -> _UserKey:
@@ -148,7 +162,7 @@ class ReaderRights:
         :param cluster_uid: the uid of the cluster with these rows.
         :param is_connected: whether an answer can be expected.
         """
-        asked = _Asked(access, cluster_uid, TIMEOUT if is_connected else TIMEOUT_ABSENT)
+        asked = _Asked(access, cluster_uid, is_connected)
         # A list that every cluster has: without it, an error or a delay would tell a
         # user without rights whether the store has rows.
         probe = ListScope(access.agent_id, "", "namespaces", "")
@@ -191,7 +205,7 @@ class ReaderRights:
                 for start in range(0, len(stale), MAX_LISTS):
                     await self._review(client, asked, stale[start : start + MAX_LISTS])
             except CallError as error:
-                age = _AGES.get(error.status, 0.0)
+                age = asked.age_after(error)
                 at = self._clock.seconds()
                 self._failures[key] = _Failure(error.message, age, at)
                 return error.message, age
@@ -209,6 +223,8 @@ class ReaderRights:
             ]
         )
         response = await client.call("Review", request, timeout=asked.timeout)
+        if response.unreachable:
+            raise Unreachable(Status.UNAVAILABLE, response.unreachable)
         if response.cluster_uid != asked.cluster_uid:
             # Rights in one cluster are no rights in another one.
             raise CallError(

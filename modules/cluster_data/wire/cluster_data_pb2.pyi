@@ -153,9 +153,11 @@ class ReviewedList(_message.Message):
     def __init__(self, group: _Optional[str] = ..., resource: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class ReviewResponse(_message.Message):
-    __slots__ = ("allowed", "cluster_uid")
+    __slots__ = ("allowed", "cluster_uid", "unreachable")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_UID_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[bool]
     cluster_uid: str
-    def __init__(self, allowed: _Optional[_Iterable[bool]] = ..., cluster_uid: _Optional[str] = ...) -> None: ...
+    unreachable: str
+    def __init__(self, allowed: _Optional[_Iterable[bool]] = ..., cluster_uid: _Optional[str] = ..., unreachable: _Optional[str] = ...) -> None: ...

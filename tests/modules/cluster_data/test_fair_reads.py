@@ -106,7 +106,14 @@ def test_another_user_does_not_wait(rights: RightsStand) -> None:
 
 
 @pytest.mark.parametrize(
-    "status", [Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED, Status.INTERNAL]
+    "status",
+    [
+        Status.DEADLINE_EXCEEDED,
+        Status.RESOURCE_EXHAUSTED,
+        Status.INTERNAL,
+        # A proxy in front of the API server, or a policy that was not read yet.
+        Status.UNAVAILABLE,
+    ],
 )
 def test_a_busy_cluster_does_not_prolong_rights(
     rights: RightsStand, status: Status

@@ -16,7 +16,6 @@ from modules.cluster_data.server.rest import MAX_CLUSTERS
 from modules.cluster_data.server.store.queries import ListScope
 from tests.modules.cluster_data.pair import LivePair, ThreadedClock, deployment, node
 from tunnel.api import Access, CredentialRevoked, Impersonation
-from tunnel.errors import Status
 from tunnel.testing import FakeCluster, FakeRequest
 from tunnel.testing.objects import Refusal
 
@@ -148,9 +147,26 @@ def test_rights_while_the_cluster_is_away(
     found = rest.get(DEPLOYMENTS, "bob")
     assert found["items"] == []
     assert found["clusters"]["incomplete"]
-    monkeypatch.setitem(rights_module._AGES, Status.UNAVAILABLE, 10.0)
+    monkeypatch.setattr(rights_module, "OFFLINE_SECONDS", 10.0)
     rest.clock.advance(rights_module.FAILURE_SECONDS)
     assert rest.names(DEPLOYMENTS) == set()
+
+
+@pytest.mark.parametrize("code", [401, 502, 503])
+def test_rights_while_a_proxy_refuses(rest: RestStand, code: int) -> None:
+    """The cluster is connected, and new rows arrive: earlier rights do not count."""
+    rest.allowed = {("alice", "apps/deployments")}
+    assert rest.names(DEPLOYMENTS)
+
+    def refuse(user: str, spec: Any) -> bool:
+        raise Refusal(code, "Busy", "busy")
+
+    assert isinstance(rest.cluster, ReviewingCluster)
+    rest.cluster.review = refuse
+    rest.clock.advance(rights_module.ALLOWED_SECONDS + 1)
+    found = rest.get(DEPLOYMENTS)
+    assert found["items"] == []
+    assert found["clusters"]["incomplete"]
 
 
 def test_credentials(rest: RestStand) -> None:
