@@ -20,6 +20,8 @@ from modules.cluster_data.server.live_queries import (
     REFRESH,
     QueryResult,
 )
+from modules.cluster_data.server.sources.own_rows import OwnRows
+from modules.cluster_data.server.store.queries import RowQuery
 from tests.modules.cluster_data.pair import deployment, node
 from tests.modules.cluster_data.test_rest import ALICE, BOB, RestStand
 from tunnel.errors import CallError, Status
@@ -239,6 +241,42 @@ def test_a_store_that_fails_for_a_moment(stand: ChannelStand) -> None:
     stand.advance(REFRESH + 10)
     assert made.sent[-1][0]["put"][WEB]["ready"] == 1
     assert not made.closed
+
+
+def test_a_store_that_is_busy(stand: ChannelStand) -> None:
+    """Many other readers do not end a subscription."""
+    made = stand.subscribe("FleetChannel", clusters=["agent-1"])
+    made.sent.clear()
+    (query,) = stand.server._queries._queries.values()
+    run, busy = query._run, [CallError(Status.RESOURCE_EXHAUSTED, "busy")]
+
+    async def refused_once() -> Any:
+        if busy:
+            raise busy.pop()
+        return await run()
+
+    query._run = refused_once
+    stand.add(deployment("web"))
+    stand.advance(REFRESH + 10)
+    assert not busy and made.sent
+    assert not made.closed
+
+
+def test_turns_of_clusters_are_by_user(
+    stand: ChannelStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The followers of one cluster do not share one turn."""
+    readers: list[str] = []
+    scopes = OwnRows.scopes
+
+    def noting(rows: OwnRows, query: RowQuery) -> Any:
+        readers.append(query.reader)
+        return scopes(rows, query)
+
+    monkeypatch.setattr(OwnRows, "scopes", noting)
+    for user in (ALICE, BOB):
+        stand.subscribe("FleetChannel", user, clusters=["agent-1"])
+    assert {ALICE.owner, BOB.owner} == {*readers}
 
 
 def test_a_query_that_is_slow(stand: ChannelStand) -> None:
