@@ -207,7 +207,8 @@ class FakeNotes:
         if set(body) != {"body"} or not 0 < len(body["body"]) <= MAX_BODY:
             self.violations.append(f"GitLab takes no body with {sorted(body)}")
             return None
-        return str(body["body"])
+        # As GitLab does where it looks for commands in a comment.
+        return str(body["body"]).rstrip()
 
 
 def _say(request: IRequest, answer: Any, code: int = 200) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any, Final
 
 import attrs
@@ -54,33 +53,6 @@ _REFUSED: Final = {
 }
 
 
-@attrs.frozen
-class _Comment:
-    """
-    Comment of kas, as the store remembers it.
-
-    :ivar digest: the digest of the comment's text.
-    """
-
-    number: int
-    digest: str
-
-    @classmethod
-    def of(cls, number: int, text: str) -> _Comment:
-        return cls(number, sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
-
-    @classmethod
-    def read(cls, value: bytes) -> _Comment | None:
-        number, _, digest = value.decode("ascii", "replace").partition(" ")
-        if not number.isdecimal() or len(number) > MAX_DIGITS:
-            return None
-        return cls(int(number), digest)
-
-    @property
-    def value(self) -> bytes:
-        return f"{self.number} {self.digest}".encode()
-
-
 class _TryAgain(Exception):
     """
     Error for a failed request if a retry may succeed.
@@ -103,7 +75,7 @@ class Comments:
     changed. Source: GitLab's Notes API.
 
     :param mark: the beginning of kas' comments.
-    :param store: store that remembers the comments for all replicas of kas.
+    :param store: store that remembers the ids of the comments for all replicas of kas.
     """
 
     _settings: MergeRequestSettings
@@ -121,8 +93,17 @@ class Comments:
         :raises CallError: if GitLab is unavailable, or refuses the request.
         """
         project = f"/projects/{project_id}"
-        found = await self._ask("GET", f"{project}/merge_requests/{merge_request}")
+        found = await self.merge_request(project_id, merge_request)
         return found, await self._ask("GET", project)
+
+    async def merge_request(self, project_id: int, merge_request: int) -> Any:
+        """
+        Return GitLab's description of a merge request.
+
+        :raises CallError: if GitLab is unavailable, or refuses the request.
+        """
+        path = f"/projects/{project_id}/merge_requests/{merge_request}"
+        return await self._ask("GET", path)
 
     async def find(self, project_id: int, merge_request: int) -> list[tuple[int, str]]:
         """
@@ -149,79 +130,89 @@ class Comments:
         Make *text* the only comment of kas on a merge request.
 
         If several replicas comment at the same moment, all but one delete their
-        comment.
+        comment, and the text of any of them may remain.
 
         :param text: the text of the comment, which must begin with the mark.
         :raises CallError: if GitLab is unavailable, or refuses the request.
         """
         notes, key = _path(project_id, merge_request), f"{project_id}-{merge_request}"
         known = await self._known(key)
-        if known is not None and not await self._is_ours(notes, known):
-            known = None
-        if known is not None and await self._change(notes, known, text):
-            await self._remember(key, _Comment.of(known.number, text))
+        if known is not None and await self._change_known(notes, known, text):
+            await self._remember(key, known)
             return
-        found = [
-            _Comment.of(*one) for one in await self.find(project_id, merge_request)
-        ]
+        found = await self.find(project_id, merge_request)
         if not found:
             made = await self._ask("POST", notes, {"body": text})
             if not isinstance(made, dict) or not isinstance(made.get("id"), int):
                 return
-            found = [_Comment.of(made["id"], text)]
+            found = [(made["id"], text)]
             # Another replica may have created a comment, or the known one was deleted.
             other = await self._known(key)
             if other is not None and other != known:
-                if await self._is_ours(notes, other) and (
-                    await self._change(notes, other, text)
-                ):
-                    await self._ask("DELETE", f"{notes}/{found[0].number}")
+                if await self._change_known(notes, other, text):
+                    await self._ask("DELETE", f"{notes}/{found[0][0]}")
                     return
-        first, *more = found
-        await self._change(notes, first, text)
-        for one in more:
-            await self._ask("DELETE", f"{notes}/{one.number}")
-        await self._remember(key, _Comment.of(first.number, text))
+        (first, before), *more = found
+        await self._change(notes, first, before, text)
+        for number, _ in more:
+            await self._ask("DELETE", f"{notes}/{number}")
+        await self._remember(key, first)
 
-    async def _is_ours(self, notes: str, one: _Comment) -> bool:
+    async def _change_known(self, notes: str, number: int, text: str) -> bool:
         """
-        Return whether a comment that the store names belongs to kas.
+        Change the text of a comment that the store names; return whether the comment
+        exists and belongs to kas.
 
         The check is needed because other programs may write to the store, and could
         name a comment of another user that the token can change.
         """
         me = (await self._ask("GET", "/user")).get("id")
         try:
-            note = await self._ask("GET", f"{notes}/{one.number}")
+            note = await self._ask("GET", f"{notes}/{number}")
         except CallError as error:
             if error.status is not Status.NOT_FOUND:
                 raise
             return False
-        return _is_of(note, me) and note["body"].startswith(self._mark)
+        if not _is_of(note, me) or not note["body"].startswith(self._mark):
+            return False
+        return await self._change(notes, number, note["body"], text)
 
-    async def _change(self, notes: str, one: _Comment, text: str) -> bool:
-        """Change the text of a comment; return whether the comment exists."""
-        if one == _Comment.of(one.number, text):
+    async def _change(self, notes: str, number: int, before: str, text: str) -> bool:
+        """
+        Change the text of a comment; return whether the comment exists.
+
+        :param before: the present text.  It comes from GitLab and not from the store,
+            because another replica or a user may have changed the comment.
+        """
+        # GitLab removes whitespace at the end.
+        if before.rstrip() == text.rstrip():
             return True
         try:
-            await self._ask("PUT", f"{notes}/{one.number}", {"body": text})
+            await self._ask("PUT", f"{notes}/{number}", {"body": text})
         except CallError as error:
             if error.status is not Status.NOT_FOUND:
                 raise
             return False
         return True
 
-    async def _known(self, key: str) -> _Comment | None:
+    async def _known(self, key: str) -> int | None:
+        """Return the id of a comment, as the store remembers it; None if unknown."""
         try:
             found = await self._store.get(key)
         except CallError:
             # Ignore the failure, because kas can also find the comment through GitLab.
             return None
-        return None if found is None else _Comment.read(found.value)
+        if found is None:
+            return None
+        # Earlier versions of kas add a digest of the text.
+        number = found.value.decode("ascii", "replace").partition(" ")[0]
+        is_valid = number.isdecimal() and len(number) <= MAX_DIGITS
+        return int(number) if is_valid else None
 
-    async def _remember(self, key: str, one: _Comment) -> None:
+    async def _remember(self, key: str, number: int) -> None:
         with contextlib.suppress(CallError):
-            await self._store.set(key, one.value, expires_after=REMEMBERED)
+            value = str(number).encode()
+            await self._store.set(key, value, expires_after=REMEMBERED)
 
     async def _ask(self, method: str, path: str, body: Any = None) -> Any:
         """

@@ -45,6 +45,8 @@ from tunnel.toolkit.webhook_secret import carries_secret
 __all__ = ["MergeRequests"]
 
 #: Maximum number of waiting merge requests: in total, and for each GitLab project.
+#: Merge requests that changed during their preview wait again in addition; their number
+#: is limited by `AT_ONCE` and `AT_ONCE_EACH`.
 MAX_WAITING, MAX_WAITING_EACH = 1000, 100
 
 #: Maximum number of merge requests in progress at the same time: in total, and for each
@@ -187,9 +189,12 @@ class MergeRequests:
                     f"{len(others)} merge requests of this project are already waiting"
                 )
                 return _answer(request, 503, f"{text}, {every} in all projects")
-        self._waiting.setdefault(project_id, {})[number] = None
+        self._queue(project_id, number)
         self._begin()
         return _answer(request, 202, "it will be previewed")
+
+    def _queue(self, project_id: int, number: int) -> None:
+        self._waiting.setdefault(project_id, {})[number] = None
 
     def _begin(self) -> None:
         """
@@ -254,8 +259,8 @@ class MergeRequests:
 
     async def _work(self, project_id: int, number: int) -> None:
         try:
-            said = await self._comments.described(project_id, number)
-            asked = _merge_request(project_id, number, *said)
+            said, project = await self._comments.described(project_id, number)
+            asked = _merge_request(project_id, number, said, project)
             if asked is None:
                 return
             if asked.is_fork and not self._settings.forks:
@@ -268,15 +273,55 @@ class MergeRequests:
                 return
             text = await self._text(asked)
             if text is not None:
-                await self._comments.put(project_id, number, text)
+                await self._put(asked, project, text)
         except CallError as error:
-            self._log.warn(
-                "could not write the preview of merge request {number} of project "
-                "{project} as a comment: {problem}",
-                number=number,
-                project=project_id,
-                problem=error.message,
-            )
+            self._warn(project_id, number, error)
+
+    def _warn(self, project_id: int, number: int, error: CallError) -> None:
+        self._log.warn(
+            "could not write the preview of merge request {number} of project "
+            "{project} as a comment: {problem}",
+            number=number,
+            project=project_id,
+            problem=error.message,
+        )
+
+    async def _put(self, asked: MergeRequest, project: Any, text: str) -> None:
+        """
+        Write the comment if GitLab still describes the merge request as *asked*;
+        otherwise queue the merge request again.
+
+        The preview may have taken minutes.  Meanwhile, another replica of kas may have
+        received the webhook for a newer commit and written the newer comment.  A check
+        before the write is not enough, because the merge request may change between
+        the two, so kas checks again after the write.  The replicas need no lock: the
+        check that follows the last of all writes either finds that the comment
+        describes the merge request, or causes another write.
+
+        :param project: GitLab's description of the project.
+        :raises CallError: if GitLab is unavailable, or refuses the request.
+        """
+        if await self._is_current(asked, project):
+            try:
+                await self._comments.put(asked.project_id, asked.number, text)
+            except CallError as error:
+                # GitLab may have accepted the comment although its response is missing,
+                # so check again.
+                self._warn(asked.project_id, asked.number, error)
+            if await self._is_current(asked, project):
+                return
+        self._queue(asked.project_id, asked.number)
+
+    async def _is_current(self, asked: MergeRequest, project: Any) -> bool:
+        """
+        Return whether the merge request is open, and still has the same commit and
+        target branch.
+
+        :raises CallError: if GitLab is unavailable, or refuses the request.
+        """
+        key = asked.project_id, asked.number
+        said = await self._comments.merge_request(*key)
+        return _merge_request(*key, said, project) == asked
 
     def _allowance(self, key: tuple[int, int]) -> Allowance:
         """Return the allowance for the rounds of a merge request."""

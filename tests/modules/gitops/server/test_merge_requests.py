@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,13 @@ from twisted.internet.task import Clock, deferLater
 
 from modules.gitops.server import comments, merge_requests
 from modules.gitops.server.comment_text import MARK, MAX_TEXT, Asked, comment
+from modules.gitops.server.comments import Comments
 from modules.gitops.server.config import (
     MergeRequestSettings,
     WebhookFormat,
     WebhookSettings,
 )
+from modules.gitops.server.merge_requests import MergeRequests
 from modules.gitops.wire import control_pb2 as pb
 from tests.fakes.notes import FakeNotes
 from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
@@ -378,8 +382,9 @@ class MergeRequestTests(MergeRequestCase):
         self.tell(event(second, action="update", oldrev=first))
         self.wait(merge_requests.PAUSE_FIRST)
         self.assertIn("2 unchanged", self.bodies()[0])
-        # Of the merge request, its project, the user of the token, and the comment.
-        self.assertEqual(self.gitlab.asked, {"GET": 4, "PUT": 1})
+        # Of the merge request, its project, the user of the token, and the comment;
+        # of the merge request again before and after the comment.
+        self.assertEqual(self.gitlab.asked, {"GET": 6, "PUT": 1})
 
     def test_one_that_the_store_names_wrongly(self) -> None:
         """A comment that is not ours is not changed, whatever the store says."""
@@ -459,6 +464,27 @@ class MergeRequestTests(MergeRequestCase):
         self.tell(event(second, action="update", oldrev=first))
         self.wait(merge_requests.PAUSE_FIRST)
         self.assertIn("2 unchanged", self.body())
+
+    def test_one_that_a_user_changed(self) -> None:
+        """The same preview again restores its text."""
+        said = event(self.propose(*config_maps(1)))
+        self.tell(said)
+        self.gitlab.notes[5, 7][0]["body"] = f"{MARK} nothing changes"
+        self.tell(said)
+        self.assertIn("1 prune", self.body())
+
+    def test_the_value_of_an_earlier_version(self) -> None:
+        """The store has a digest behind the id: the comment is known."""
+        first = self.propose(*config_maps(1))
+        self.tell(event(first))
+        store = self.server._merge_requests._comments._store
+        number = self.gitlab.notes[5, 7][0]["id"]
+        self.pair.run(store.set("5-7", f"{number} {'0' * 64}".encode()))
+        self.gitlab.add(8, "y" * 999_999)
+        self.gitlab.asked.clear()
+        self.tell(event(self.propose(*config_maps(1, 2)), action="update"))
+        self.wait(merge_requests.PAUSE_FIRST)
+        self.assertEqual(self.gitlab.asked["POST"], 0)
 
     def test_the_same_again(self) -> None:
         """Nobody is told of a comment that says the same."""
@@ -619,6 +645,149 @@ class MergeRequestTests(MergeRequestCase):
 
     def logged(self) -> str:
         return "\n".join(self.said(""))
+
+
+class SlowAgent:
+    """
+    Agent that makes one preview at a time, of the commit that GitLab's ref has now.
+
+    :ivar seconds: the duration of a preview, by commit; others take a second.
+    :ivar begun: the commits of all previews.
+    :ivar ended: called at the end of each preview.
+    """
+
+    def __init__(self, case: MergeRequestCase, seconds: dict[str, float]) -> None:
+        self._case, self._busy = case, False
+        self.seconds = seconds
+        self.begun: list[str] = []
+        self.ended: Callable[[], None] = lambda: None
+
+    async def call(self, method: str, request: Any, *, timeout: float) -> Any:
+        if method == "GetStatus":
+            one = pb.ProjectStatus(id="p0", repository="apps")
+            return pb.GetStatusResponse(projects=[one])
+        if self._busy:
+            raise CallError(Status.RESOURCE_EXHAUSTED, "1 previews are running")
+        self._busy = True
+        try:
+            commit = self._case.gitlab.merge_requests[5, 7]["sha"]
+            self.begun.append(commit)
+            await deferLater(self._case.clock, self.seconds.get(commit, 1))
+            self.ended()
+            return pb.PreviewResponse(commit=commit)
+        finally:
+            self._busy = False
+
+
+class ChangedMeanwhileTests(MergeRequestCase):
+    """A merge request that changes while it is previewed."""
+
+    old, new = "a" * 40, "b" * 40
+
+    def setUp(self) -> None:
+        super().setUp()
+        api = self.server._api
+        self.slow = SlowAgent(self, {self.old: 50})
+        self.patch(api.agents, "connected", lambda: [AGENT])
+        self.patch(api.calls, "client", lambda service, agent_id: self.slow)
+        self.one = self.server._merge_requests
+
+    def another_kas(self) -> MergeRequests:
+        """A second kas with the same store and the same agents."""
+        one = self.one
+        two = MergeRequests(one._api, one._settings, one._random, one._may_read)
+        self.assertIs(two._comments._store, one._comments._store)
+        self.addCleanup(two.stop)
+        return two
+
+    def assert_at(self, commit: str) -> None:
+        self.assertIn(f"at commit `{commit[:12]}`", self.body())
+        self.assertNotIn("running", self.body())
+
+    def test_a_push_that_another_kas_hears_of(self) -> None:
+        """The slow preview of the older commit does not replace the newer one."""
+        two = self.another_kas()
+        self.tell(event(self.old))
+        self.wait(5)
+        self.gitlab.know(event(self.new, action="update", oldrev=self.old))
+        two._queue(5, 7)
+        two._begin()
+        self.wait(45)
+        self.assertNotIn(self.old[:12], "".join(self.bodies()))
+        self.wait(20)
+        self.assert_at(self.new)
+
+    def test_a_push_while_the_comment_is_written(self) -> None:
+        """Another kas writes the newer comment first, and ours replaces it."""
+        two = self.another_kas()
+        put = Comments.put
+
+        async def late(it: Any, project_id: int, number: int, text: str) -> None:
+            if self.old[:12] in text:
+                self.gitlab.know(event(self.new))
+                two._queue(5, 7)
+                two._begin()
+                await deferLater(self.clock, 20)
+                self.assert_at(self.new)
+            await put(it, project_id, number, text)
+
+        self.patch(Comments, "put", late)
+        self.tell(event(self.old))
+        self.wait(90)
+        self.assertEqual(self.slow.begun, [self.old, self.new, self.new])
+        self.assert_at(self.new)
+
+    def test_a_write_without_a_response(self) -> None:
+        """GitLab has taken it: it is replaced if the merge request has changed."""
+        put = Comments.put
+
+        async def cut(it: Any, project_id: int, number: int, text: str) -> None:
+            await put(it, project_id, number, text)
+            if self.old[:12] in text:
+                self.gitlab.know(event(self.new))
+                raise CallError(Status.UNAVAILABLE, "GitLab: ConnectionLost")
+
+        self.patch(Comments, "put", cut)
+        self.tell(event(self.old))
+        self.wait(60)
+        self.assert_at(self.new)
+        self.assertIn("ConnectionLost", "\n".join(self.said("")))
+
+    def test_one_that_is_merged(self) -> None:
+        """It gets no comment any more, and no other preview."""
+        self.tell(event(self.old))
+        self.wait(5)
+        self.gitlab.merge_requests[5, 7]["state"] = "merged"
+        self.wait(90)
+        self.assertEqual(self.bodies(), [])
+        self.assertEqual(self.slow.begun, [self.old])
+
+    def test_another_target_branch(self) -> None:
+        """The projects of the former one are in no comment."""
+        self.tell(event(self.old))
+        self.wait(5)
+        self.gitlab.merge_requests[5, 7]["target_branch"] = "other"
+        self.wait(90)
+        self.assertEqual(self.bodies(), [])
+
+    def test_an_endless_change(self) -> None:
+        """It costs no more rounds than webhooks do, and one place in the queue."""
+        commits = itertools.count(1)
+
+        def push() -> None:
+            self.gitlab.know(event(f"{next(commits):040x}"))
+
+        self.slow.ended = push
+        self.tell(event("f" * 40))
+        self.wait(merge_requests.ROUNDS_SECONDS - 1)
+        # An allowance of so many, which is renewed in that time.
+        self.assertLess(len(self.slow.begun), 2 * merge_requests.ROUNDS)
+        self.assertEqual(self.one._waiting, {5: {7: None}})
+        self.assertEqual(self.bodies(), [])
+        self.slow.ended = lambda: None
+        self.wait(merge_requests.ROUNDS_SECONDS)
+        self.assert_at(self.slow.begun[-1])
+        self.assertEqual((self.one._waiting, self.one._working), ({}, {}))
 
 
 class ForkTests(MergeRequestCase):
