@@ -32,7 +32,7 @@ class _Desired(Protocol):
 
     @property
     def inventory(self) -> str:
-        """Id of the project's inventory; empty before the first commit."""
+        """Id of the project's inventory; empty while the repository is unknown."""
 
     @property
     def known_commit(self) -> str:
@@ -162,9 +162,16 @@ class ProjectHandover:
         }
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the inventories of all projects are known."""
-        return all(one.desired.inventory for one in self._projects.values())
+    def why_incomplete(self) -> str:
+        """
+        Reason why the inventories of some projects are unknown, so that any inventory
+        may belong to them; empty if the inventories of all projects are known.
+        """
+        for one in tuple(self._projects.values()):
+            if not one.desired.inventory:
+                why = f"it waits for project {one.name}, whose repository is unknown"
+                return _with_problem(why, one)
+        return ""
 
     def changed(self) -> None:
         """
@@ -235,6 +242,11 @@ def _may_follow(other: _Project, own: _Project) -> bool:
 
 def _why_unread(other: _Project) -> str:
     why = f"project {other.name} has not read this commit, and may contain it"
+    return _with_problem(why, other)
+
+
+def _with_problem(why: str, other: _Project) -> str:
+    """Append the first problem of a project to a reason to wait for it."""
     if not other.status.problems:
         return why
     return f"{why} (fix it or remove the project): {other.status.problems[0]}"

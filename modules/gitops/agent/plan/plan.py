@@ -52,6 +52,7 @@ __all__ = [
     "UNSIGNED",
     "UNSIGNED_CLAIMED",
     "Action",
+    "Gift",
     "Given",
     "OtherSources",
     "Plan",
@@ -228,8 +229,20 @@ class SourceSettings:
     limits: PruneLimits = attrs.field(factory=PruneLimits)
 
 
+@attrs.frozen
+class Gift:
+    """
+    Answer to the question whether another source has given up an object.
+
+    :ivar why_unknown: why this is not known yet; empty if it is known.
+    """
+
+    is_made: bool
+    why_unknown: str = ""
+
+
 #: Function that returns whether the source with an inventory has given up an object.
-Given = Callable[[ObjectKey, str], Awaitable[bool]]
+Given = Callable[[ObjectKey, str], Awaitable[Gift]]
 
 
 #: Verbs after which this source no longer owns an object, unless another project or
@@ -237,9 +250,9 @@ Given = Callable[[ObjectKey, str], Awaitable[bool]]
 _LETS_GO = (Verb.PRUNE, Verb.DETACH)
 
 
-async def _nothing_given(key: ObjectKey, owner: str) -> bool:
-    """Return False: no source has given up any object."""
-    return False
+async def _nothing_given(key: ObjectKey, owner: str) -> Gift:
+    """Return a negative answer: no source has given up any object."""
+    return Gift(False)
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -487,7 +500,8 @@ def _wanting(
             return Action(Verb.REFUSE, key, why, manifest)
         if owner == settings.inventory_id:
             return Action(Verb.APPLY, key, "", manifest, seen=seen)
-        if owner and await given(key, owner):
+        gift = await given(key, owner) if owner else Gift(False)
+        if gift.is_made:
             # Another source of this agent does not need the object any more.
             return Action(Verb.APPLY, key, _of(owner), manifest, seen=seen)
         known = inventory.entries.get(key)
@@ -499,7 +513,7 @@ def _wanting(
             former = was or seen.given_by
             return Action(Verb.APPLY, key, _of(former), manifest, seen=seen, takes=True)
         claimer = seen.claimed_by if seen.given_by and not owner else ""
-        if claimer in settings.siblings and await given(key, claimer):
+        if claimer in settings.siblings and (await given(key, claimer)).is_made:
             why = "it was given to another project of this agent, which gave it up"
             return Action(Verb.APPLY, key, why, manifest, seen=seen, takes=True)
         if not owner and seen.given_by == settings.inventory_id:
@@ -530,6 +544,8 @@ def _wanting(
             f"it is {_of(owner)}, and inventory_policy is {settings.policy}: "
             f"{enough} takes it over"
         )
+        if gift.why_unknown:
+            why = f"it is {_of(owner)}; {gift.why_unknown}"
         if sibling := settings.siblings.get(owner):
             why = (
                 f"project {sibling} of this agent has it: remove its manifest from "

@@ -38,7 +38,8 @@ class DesiredCommits:
     the project to.
 
     :param commits: sends commits to `accept` and `refuse`.
-    :param changed: called when `contains` may return other results.
+    :param changed: called when `contains` may return other results, and by
+        `note_inventory`.
     :ivar orders: the operators' orders, as last read.
     :ivar snapshot: the newest commit that can be applied; None before the first one.
     :ivar source: the content of *snapshot*.
@@ -70,6 +71,7 @@ class DesiredCommits:
         self._stores = stores
         self._clock = clock
         self._changed = changed
+        self._noted_inventory = ""
         #: Whether `orders` were read at least once.
         self._orders_read = False
         #: Commits that were read before the current one.
@@ -93,8 +95,13 @@ class DesiredCommits:
 
     @property
     def inventory(self) -> str:
-        """Id of the project's inventory; empty before the first commit."""
-        found = self.snapshot or self._commits.absent
+        """
+        Id of the project's inventory; empty while the repository is unknown.
+
+        The id is usually known before the first commit, and even if no commit can be
+        read: it needs only the name of the repository.
+        """
+        found = self.snapshot or self._commits.absent or self._commits.located
         return "" if found is None else self._stores.id_of(found)
 
     @property
@@ -134,7 +141,8 @@ class DesiredCommits:
         """Ref and repository of the project, as kas resolved them."""
         if self.snapshot is not None:
             return self.snapshot.at
-        found = self._commits.at_location
+        located = self._commits.located
+        found = Location() if located is None else located.at
         ref = self._settings.ref
         if found.ref or ref is None:
             return found
@@ -148,6 +156,13 @@ class DesiredCommits:
         return any(named(key) for named in self._named)
 
     # Methods that process new commits and orders.
+
+    def note_inventory(self) -> None:
+        """Tell the other projects if the id of the inventory has changed."""
+        found = self.inventory
+        if found != self._noted_inventory:
+            self._noted_inventory = found
+            self._changed()
 
     def note_absent(self) -> bool:
         """

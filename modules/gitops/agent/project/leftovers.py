@@ -56,8 +56,8 @@ __all__ = ["LOOK_AGAIN", "LOOK_FIRST", "MAX_INVENTORIES", "MAX_LOOKED", "Leftove
 
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 
-#: Seconds between attempts until the inventories of all projects are known, which is
-#: also the time between two steps of one search; and seconds between two searches.
+#: Seconds between attempts until all projects have read a commit, which is also the
+#: time between two steps of one search; and seconds between two searches.
 LOOK_FIRST, LOOK_AGAIN = 30.0, 600.0
 
 #: Maximum number of former inventories that one step of a search reads, and maximum
@@ -167,11 +167,14 @@ class Leftovers:
     @property
     def _is_complete(self) -> bool:
         """
-        Whether the inventories of all projects are known, so that all other inventories
-        belong to former projects.
+        Whether all projects have read a commit.
+
+        The ids of their inventories are known earlier.  But a project without a commit
+        may need the objects of its former inventory, which must then neither be
+        reported as unused nor released for another agent.
         """
         every = self._projects.values()
-        return bool(every) and all(one.desired.inventory for one in every)
+        return bool(every) and all(one.desired.known_commit for one in every)
 
     async def _look(self) -> dict[Location, list[str]] | None:
         """

@@ -184,9 +184,10 @@ class Project:
         self._handover.changed()
 
     def _note_kas(self) -> None:
-        """Update the problem that kas reports, and log changes."""
+        """Update what kas reports: a problem, the repository, a missing folder."""
         self.status.note_sync()
         self._note_absent()
+        self.desired.note_inventory()
 
     def _note_absent(self) -> None:
         """

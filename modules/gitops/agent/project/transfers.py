@@ -19,7 +19,7 @@ from modules.gitops.agent.inventory.claims import OTHERS_SECONDS, Claim, Claims,
 from modules.gitops.agent.inventory.handover import ProjectHandover
 from modules.gitops.agent.inventory.inventory import InventoryStore
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.plan.plan import INCOMPLETE
+from modules.gitops.agent.plan.plan import INCOMPLETE, Gift
 from modules.gitops.agent.project.reconcile import Report
 from modules.gitops.agent.source.snapshot import Snapshot
 from tunnel.api import KubernetesObject
@@ -131,31 +131,34 @@ class Transfers:
             self._handed.add(key)
         return why
 
-    async def given(self, snapshot: Snapshot, key: ObjectKey, owner: str) -> bool:
+    async def given(self, snapshot: Snapshot, key: ObjectKey, owner: str) -> Gift:
         """See `make_plan`."""
-        gives = await self.gives(key, owner)
-        if not gives and await self._will_be_given(snapshot, key, owner):
+        gift = await self.gives(key, owner)
+        if not gift.is_made and await self._will_be_given(snapshot, key, owner, gift):
             self._awaited.add(key)
-        self.took = self.took or gives
-        self.waits = self.waits or not gives
-        return gives
+        self.took = self.took or gift.is_made
+        self.waits = self.waits or not gift.is_made
+        return gift
 
-    async def gives(self, key: ObjectKey, owner: str) -> bool:
+    async def gives(self, key: ObjectKey, owner: str) -> Gift:
         """Return whether the source with the inventory *owner* has given up *key*."""
         gives = self.handover.gives(key, owner)
-        if gives is None:
-            # The inventory may belong to a project that was renamed.
-            store = self._store
-            gives = self.handover.is_complete and (
-                store is not None and await store.is_of_us(owner)
-            )
-        return gives
+        if gives is not None:
+            return Gift(gives)
+        # The inventory may belong to a project that was renamed.
+        store = self._store
+        if store is None or not await store.is_of_us(owner):
+            return Gift(False)
+        unknown = self.handover.why_incomplete
+        return Gift(not unknown, unknown)
 
     async def _will_be_given(
-        self, snapshot: Snapshot, key: ObjectKey, owner: str
+        self, snapshot: Snapshot, key: ObjectKey, owner: str, gift: Gift
     ) -> bool:
         """
         Return whether the source with the inventory *owner* may give up *key* soon.
+
+        :param gift: the result of `gives`.
         """
         if self.handover.will_read(owner):
             return True
@@ -167,8 +170,7 @@ class Transfers:
         since = self._awaited_since.setdefault(key, now)
         if now - since >= OTHERS_SECONDS:
             return False
-        store = self._store
-        if not self.handover.is_complete and store and await store.is_of_us(owner):
+        if gift.why_unknown:
             return True
         found = self._follows_same.get(owner)
         if found is None:

@@ -22,7 +22,6 @@ from modules.gitops.agent.source.loader import read_snapshot
 from modules.gitops.agent.source.pause import ASK_FIRST, ASK_MOST, pause
 from modules.gitops.agent.source.rendering import Renderer
 from modules.gitops.agent.source.snapshot import (
-    Location,
     Snapshot,
     receive,
     ref_message,
@@ -76,7 +75,8 @@ class Commits:
         programs for previews.
     :param came: called with each commit and the source that was read from it.
     :param changed: called when `problem` has changed.
-    :ivar at_location: the ref and repository, as kas resolved them last.
+    :ivar located: the repository and ref, as kas resolved them last, without files; its
+        commit is empty if kas could not read the ref.  None before the first response.
     :ivar seen: the newest commit that arrived, valid or not.
     :ivar refused: a newer commit whose files kas does not send; empty if no such commit
         exists.
@@ -93,7 +93,7 @@ class Commits:
     _previewed: Rendering
     _came: Callable[[Snapshot, Source], None]
     _changed: Callable[[], None]
-    at_location: Location = attrs.field(factory=Location, init=False)
+    located: Snapshot | None = attrs.field(default=None, init=False)
     seen: str = attrs.field(default="", init=False)
     refused: str = attrs.field(default="", init=False)
     absent: Snapshot | None = attrs.field(default=None, init=False)
@@ -222,7 +222,7 @@ class Commits:
                 answer = self._asked(asked, self.seen)
                 snapshot = await receive(answer, began.append, self._locate)
             except CallError as error:
-                if not self.at_location.repository:
+                if self.located is None or not self.located.at.repository:
                     await self._ask_repository()
                 self._not_sent = self._complain(self._not_sent, error)
                 self._was_away = error.status is Status.UNAVAILABLE
@@ -256,8 +256,7 @@ class Commits:
             self.absent = begun
 
     def _locate(self, begun: Snapshot) -> None:
-        self.at_location = begun.at
-        self._begun = begun
+        self.located = self._begun = begun
 
     async def _ask_repository(self) -> None:
         """
@@ -275,7 +274,7 @@ class Commits:
             responses = self._service.stream("GetObjectsToSynchronize", request)
             async for response in responses:
                 if response.WhichOneof("message") == "header":
-                    self.at_location = Location.of(response.header)
+                    self.located = Snapshot.of(response.header)
         except CallError:
             # Ignore the error: the project already reports that kas is unavailable.
             return

@@ -31,8 +31,8 @@ from modules.gitops.wire import control_pb2, rpc_pb2
 from modules.gitops.wire.settings import ManifestProject
 from tests.modules.gitops.agent.project.test_reconcile import object_
 from tests.modules.gitops.agent.test_module import Hanging
-from tests.modules.gitops.halves import HalvesTestCase, text
-from tunnel.api import ConfigurationRefused
+from tests.modules.gitops.halves import OTHER, HalvesTestCase, text
+from tunnel.api import ConfigurationRefused, RepositorySettings
 from tunnel.errors import CallError, Status
 
 A = {"id": "apps", "paths": [{"glob": "a/*"}]}
@@ -896,6 +896,70 @@ class HandoverTests(HalvesTestCase):
         self.pushed()
         self.passes(5)
         self.assertEqual(self.deleted(), ["moves"])
+
+    def test_another_name_beside_a_project_without_a_commit(self) -> None:
+        """What the old name had is taken at once, though another ref is deleted."""
+        gone = {"id": "other", "ref": {"branch": "deleted"}}
+        self.begin(A, gone)
+        self.configure({**A, "id": "twin"}, gone)
+        self.passes(10)
+        twin, other = self.project("twin"), self.project("other")
+        self.assertIs(twin.status.state, State.CURRENT)
+        for name in ("stays", "moves"):
+            self.assertEqual(self.owner(name), twin.desired.inventory)
+        self.assertEqual(other.desired.known_commit, "")
+        # The id is the one that it keeps with its first commit.
+        before = other.desired.inventory
+        self.other.commit({"b.yaml": text(OWN)}, "refs/heads/deleted")
+        self.passes(TRY_MOST)
+        self.assertEqual(other.desired.inventory, before)
+        self.assertEqual(self.owner("own"), before)
+
+    def test_another_name_beside_a_project_with_bad_files(self) -> None:
+        """As above: none of its commits can be read."""
+        bad = {"id": "other"}
+        self.other.commit({"b.yaml": "kind: ["})
+        self.begin(A)
+        self.configure({**A, "id": "twin"}, bad)
+        self.passes(2)
+        self.assertIs(self.project("twin").status.state, State.CURRENT)
+        self.assertEqual(self.project("other").desired.known_commit, "")
+
+    def test_another_name_beside_an_unknown_repository(self) -> None:
+        """Its inventory may be the old one: the status says for whom this waits."""
+        unknown = {"id": "secret"}
+        self.begin(A, unknown)
+        former = self.owner()
+        self.configure({**A, "id": "twin"}, unknown)
+        self.passes(OTHERS_SECONDS + 2 * TRY_MOST)
+        twin = self.project("twin")
+        self.assertIs(twin.status.state, State.FAILED)
+        why = twin.status.problems[0]
+        self.assertIn(f"it is owned by the inventory {former}; it waits for", why)
+        self.assertIn("project secret, whose repository is unknown (fix it", why)
+        self.assertIn(self.project("secret").status.problems[0], why)
+        self.assertNotIn("adopt_all", why)
+        self.assertEqual(self.owner(), former)
+        # It is known now, though its commit cannot be read: no need to wait for more.
+        self.other.commit({"b.yaml": "kind: ["})
+        repositories = self.server._settings.repositories
+        repositories["secret"] = RepositorySettings(url=OTHER)
+        self.passes(TRY_MOST)
+        self.assertEqual(self.owner(), twin.desired.inventory)
+        self.assertIs(twin.status.state, State.CURRENT)
+
+    def test_leftovers_beside_a_project_without_a_commit(self) -> None:
+        """The old objects may be in its files: nothing calls them unused."""
+        gone = {"id": "other", "ref": {"branch": "deleted"}}
+        self.begin(A, gone)
+        self.configure(B, gone)
+        self.passes(LOOK_AGAIN + 2 * TRY_MOST)
+        self.assertNotEqual(self.project("other").desired.inventory, "")
+        self.assertEqual(self.notices("twin"), [])
+        self.other.commit({"b.yaml": text(OWN)}, "refs/heads/deleted")
+        self.passes(2 * TRY_MOST)
+        (notice,) = self.notices("twin")
+        self.assertIn("2 objects stay in the cluster", notice)
 
     def test_held_objects_under_another_name(self) -> None:
         """What the old project held stays, and status and log say so."""
