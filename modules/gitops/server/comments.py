@@ -129,8 +129,8 @@ class Comments:
         """
         Make *text* the only comment of kas on a merge request.
 
-        If several replicas comment at the same moment, all but one delete their
-        comment, and the text of any of them may remain.
+        If several replicas comment at the same moment, only the oldest comment remains,
+        with the text of any of them.
 
         :param text: the text of the comment, which must begin with the mark.
         :raises CallError: if GitLab is unavailable, or refuses the request.
@@ -145,17 +145,14 @@ class Comments:
             made = await self._ask("POST", notes, {"body": text})
             if not isinstance(made, dict) or not isinstance(made.get("id"), int):
                 return
-            found = [(made["id"], text)]
-            # Another replica may have created a comment, or the known one was deleted.
-            other = await self._known(key)
-            if other is not None and other != known:
-                if await self._change_known(notes, other, text):
-                    await self._ask("DELETE", f"{notes}/{found[0][0]}")
-                    return
+            # Another replica may have created a comment at the same moment: the replica
+            # that created the last comment sees all of them, in the same order as the
+            # others.
+            found = await self.find(project_id, merge_request) or [(made["id"], text)]
         (first, before), *more = found
         await self._change(notes, first, before, text)
         for number, _ in more:
-            await self._ask("DELETE", f"{notes}/{number}")
+            await self._delete(notes, number)
         await self._remember(key, first)
 
     async def _change_known(self, notes: str, number: int, text: str) -> bool:
@@ -194,6 +191,14 @@ class Comments:
                 raise
             return False
         return True
+
+    async def _delete(self, notes: str, number: int) -> None:
+        """Delete a comment, unless another replica has deleted it."""
+        try:
+            await self._ask("DELETE", f"{notes}/{number}")
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
 
     async def _known(self, key: str) -> int | None:
         """Return the id of a comment, as the store remembers it; None if unknown."""

@@ -737,6 +737,65 @@ class ChangedMeanwhileTests(MergeRequestCase):
         self.assertEqual(self.slow.begun, [self.old, self.new, self.new])
         self.assert_at(self.new)
 
+    def test_two_first_comments(self) -> None:
+        """Both kas create one before the store knows any: the newer text is left."""
+        two = self.another_kas()
+        remember = Comments._remember
+        add = FakeNotes.add
+        both: Deferred[None] = Deferred()
+        looked: set[Comments] = set()
+
+        def added(gitlab: FakeNotes, user: int, text: str, key: Any) -> int:
+            number = add(gitlab, user, text, key)
+            if self.old[:12] in text:
+                self.gitlab.know(event(self.new))
+                two._queue(5, 7)
+                two._begin()
+            else:
+                self.clock.callLater(1, both.callback, None)
+            return number
+
+        async def late(it: Any, *given: Any) -> Any:
+            if not both.called:
+                await both
+            return await remember(it, *given)
+
+        self.patch(FakeNotes, "add", added)
+        self.patch(Comments, "_remember", late)
+        # The other kas looks for a comment before the first one is created.
+        find = Comments.find
+
+        async def nothing_first(it: Any, *key: Any) -> Any:
+            if it in looked:
+                return await find(it, *key)
+            looked.add(it)
+            return []
+
+        self.patch(Comments, "find", nothing_first)
+        self.tell(event(self.old))
+        self.wait(90)
+        self.assert_at(self.new)
+        self.assertEqual(self.gitlab.asked["POST"], 2)
+
+    def test_one_that_another_kas_deletes(self) -> None:
+        """Both delete the same superfluous comment, and neither fails."""
+        first, second = (self.gitlab.add(ME, f"{MARK} {n}") for n in range(2))
+        change = Comments._change
+
+        async def late(it: Any, *given: Any) -> bool:
+            changed = await change(it, *given)
+            self.gitlab.notes[5, 7].pop()
+            return changed
+
+        self.patch(Comments, "_change", late)
+        self.tell(event(self.new))
+        self.wait(5)
+        self.assert_at(self.new)
+        store = self.one._comments._store
+        found = self.pair.run(store.get("5-7"))
+        self.assertEqual(found.value, str(first).encode())
+        self.assertGreater(second, first)
+
     def test_a_write_without_a_response(self) -> None:
         """GitLab has taken it: it is replaced if the merge request has changed."""
         put = Comments.put
