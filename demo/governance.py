@@ -155,7 +155,7 @@ class GovernanceStory:
             lambda: self._stack.kasctl("audit", "search", self._log, "--denied"),
             "the denied request in the log",
         )
-        self._show(step, "kasctl audit search --denied", found)
+        self._show(step, "kasctl audit search audit.jsonl --denied", found)
         found = self._until(
             lambda: self._stack.kasctl(
                 *("audit", "search", self._log),
@@ -164,17 +164,20 @@ class GovernanceStory:
             "the change in the log",
         )
         self._show(
-            step, f"kasctl audit search --object configmaps -n {_NAMESPACE}", found
+            step,
+            f"kasctl audit search audit.jsonl --object configmaps -n {_NAMESPACE}",
+            found,
         )
 
     def _verify(self, step: Step, programs: list[Program]) -> None:
         self._key.write_text(self._stack.kasctl("audit", "key"))
+        step.note("kasctl audit key > audit.pub")
         # The newest lines have no checkpoint yet.
         found = self._until(
             lambda: _verdict(self._stack, "good", self._log),
             "a checkpoint of the log",
         )
-        self._show(step, "kasctl audit verify", found)
+        self._show(step, "kasctl audit verify audit.jsonl", found)
 
     def _tamper(self, step: Step, programs: list[Program]) -> None:
         copy = self._log.with_name("changed.jsonl")
@@ -183,7 +186,7 @@ class GovernanceStory:
         if changed == text:
             raise DemoError(f"{self._log} has no event of the shell")
         copy.write_text(changed)
-        step.note("in a copy, the shell looks like a log that was read")
+        step.note("the demo copies the log, and changes pods/exec to pods/log in it")
         found = _verdict(self._stack, "tampered", copy, "--key", self._key)
         if not found:
             raise DemoError("kasctl has not found the changed line")

@@ -433,7 +433,7 @@ def _undo(ctl: Ctl, callee: Callee, agent: str, project: str, commit: str) -> No
     request = {"agent": agent, "project": project, "commit": commit}
     answer = callee.call(f"{_SERVICE}/Undo", request, TIMEOUT)
     found = printable(answer.get("commit", ""))
-    text = f"{project} goes back to commit {found[:12]}, and stays there"
+    text = f"{project} goes to commit {found[:12]}, and stays there"
     words = _quoted(agent, project)
     ctl.result(answer, f"{text} until: kasctl gitops resume {words}")
 

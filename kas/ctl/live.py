@@ -309,14 +309,17 @@ def _application_matrix(
         of.setdefault(str(one.get("agentName", "")), {})[version] = health
     rows: list[Sequence[str]] = []
     for name, of in cells.items():
-        usual = Counter(tuple(one) for one in of.values()).most_common(1)[0][0]
+        counts = Counter(tuple(one) for one in of.values())
+        ((usual, most), *others) = counts.most_common()
+        # Without a version that most clusters have, all of them differ.
+        is_tie = bool(others) and others[0][1] == most
         row = [name]
         for cluster in clusters:
             texts = [
                 version if health in ("", "current") else f"{version} ({health})"
                 for version, health in of.get(cluster, {}).items()
             ]
-            differs = texts and tuple(of[cluster]) != usual
+            differs = texts and (is_tie or tuple(of[cluster]) != usual)
             row.append((", ".join(texts) or "-") + " !" * bool(differs))
         rows.append(row)
     return ("NAME", *map(printable, clusters)), rows
@@ -390,6 +393,9 @@ def _names(clusters: str) -> list[str]:
     return [one.strip() for one in clusters.split(",") if one.strip()]
 
 
+#: Answer to a query of a kind that live data may not have.
+NO_ROWS = "no rows; 'kasctl get --view kinds' lists the kinds that live data has"
+
 NO_LIVE_DATA = (
     "kas has no live data: enable the module cluster_data in agentk (modules: "
     "cluster_data: {}) and in kas"
@@ -458,7 +464,8 @@ def _show(ctl: Ctl, found: _Rows, shape: str, watch: bool) -> None:
     elif shape == "csv":
         ctl.result(content, _csv(rows))
     elif not rows:
-        ctl.result(content, "no rows" if content["queried"] else NO_LIVE_DATA)
+        nothing = NO_ROWS if found.request.get("kind") else "no rows"
+        ctl.result(content, nothing if content["queried"] else NO_LIVE_DATA)
     else:
         head, lines = _table(rows, content, found.view, shape == "wide")
         ctl.table(content, head, lines)

@@ -266,7 +266,7 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
 
     # Back to the commit before, which brings what went; then Git rules again.
     shown = stand.kas.ctl("gitops", "undo", "main", stand.repository, second[:12])
-    assert f"goes back to commit {second[:12]}" in shown
+    assert f"goes to commit {second[:12]}" in shown
     eventually(lambda: stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"})
     shown = stand.kas.ctl("gitops", "history", "main", stand.repository)
     assert third[:12] in shown

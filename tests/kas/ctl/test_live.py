@@ -76,6 +76,9 @@ def test_applications_by_cluster() -> None:
         ["db", "-", "?", "-", "-"],
     ]
     assert _application_matrix([]) == (("NAME",), [])
+    # Without a version that most clusters have, each differs.
+    _, rows = _application_matrix([found[0], found[1]])
+    assert rows == [["shop", "1.2 !", "1.3 (in progress) !"]]
 
 
 class Answers:
