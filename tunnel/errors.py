@@ -27,13 +27,13 @@ __all__ = [
     "CallError",
     "ConfigurationError",
     "ErrorCode",
+    "NoApiServer",
     "ProtocolError",
     "SessionClosed",
     "Status",
     "Stopping",
     "StreamReset",
     "TunnelError",
-    "Unreachable",
 ]
 
 #: Text of an agentk's refusal of a stream that only the leader accepts.
@@ -217,7 +217,7 @@ def _packed(message: Message) -> Any:
     return packed
 
 
-class Unreachable(CallError):
+class NoApiServer(CallError):
     """Raised in agentk because there was no connection to the API server."""
 
 

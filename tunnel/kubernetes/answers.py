@@ -12,7 +12,7 @@ import msgspec
 from twisted.internet.defer import Deferred
 
 from tunnel.api import KubernetesResponse, KubernetesShape, PrintedObject
-from tunnel.errors import CallError, Status, Unreachable
+from tunnel.errors import CallError, NoApiServer, Status
 from tunnel.http1 import NotConnected, ResponseHead, UpstreamError, UpstreamRequest
 
 __all__ = [
@@ -239,7 +239,7 @@ def _has_cause(found: Any, reason: str) -> bool:
 
 def unavailable(error: UpstreamError) -> CallError:
     """Return the error for a failed connection to the API server."""
-    meaning = Unreachable if isinstance(error, NotConnected) else CallError
+    meaning = NoApiServer if isinstance(error, NotConnected) else CallError
     return meaning(Status.UNAVAILABLE, f"{HOP}{error}")
 
 

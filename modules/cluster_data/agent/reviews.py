@@ -8,7 +8,7 @@ from typing import Any
 from modules.cluster_data.agent.cluster_uid import ClusterUid
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.api import IAgentModuleApi, IKubernetesClient
-from tunnel.errors import CallError, Status, Unreachable
+from tunnel.errors import CallError, NoApiServer, Status
 from tunnel.kubernetes import is_allowed
 from tunnel.toolkit.parallel import in_parallel
 from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
@@ -60,7 +60,7 @@ class Reviews:
             async with self._turns.turn(call.access.owner):
                 uid = await self._cluster_uid.read()
                 allowed = await in_parallel(asked, AT_ONCE)
-        except Unreachable as error:
+        except NoApiServer as error:
             # The rows do not change either, so earlier rights count for a day.
             return wire.ReviewResponse(unreachable=error.message)
         except TooManyTurns as error:

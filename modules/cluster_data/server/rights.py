@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from modules.cluster_data.server.store.queries import ListScope
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.api import Access, IServerModuleApi, IServiceClient
-from tunnel.errors import CallError, Status, Unreachable
+from tunnel.errors import CallError, NoApiServer, Status
 from tunnel.toolkit.peer_slots import PeerSlots
 from tunnel.toolkit.recent import Recent
 
@@ -104,7 +104,7 @@ class _Asked:
     def age_after(self, error: CallError) -> float:
         """Return the maximum age of a positive answer after an error."""
         is_absent = error.status is Status.UNAVAILABLE and not self.is_connected
-        if is_absent or isinstance(error, Unreachable):
+        if is_absent or isinstance(error, NoApiServer):
             return OFFLINE_SECONDS
         return _AGES.get(error.status, 0.0)
 
@@ -224,7 +224,7 @@ class ReaderRights:
         )
         response = await client.call("Review", request, timeout=asked.timeout)
         if response.unreachable:
-            raise Unreachable(Status.UNAVAILABLE, response.unreachable)
+            raise NoApiServer(Status.UNAVAILABLE, response.unreachable)
         if response.cluster_uid != asked.cluster_uid:
             # Rights in one cluster are no rights in another one.
             raise CallError(

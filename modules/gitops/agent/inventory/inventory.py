@@ -269,8 +269,6 @@ class InventoryStore:
         self._number = ""
         #: Whether all parts have to be written, because other clients altered some.
         self._rewrites = False
-        #: Whether the execution before this one was interrupted.
-        self._is_open = False
         #: The Namespace of *formers* that had the inventory at the last read; empty if
         #: *namespace* had it, or no Namespace did.
         self._moves = ""
@@ -289,7 +287,6 @@ class InventoryStore:
             orders = await self._orders.known()
         approval = orders.approval
         last = orders.last
-        self._is_open = last.is_open
         if last.namespace not in ("", self.namespace, *self._formers):
             self._formers.insert(0, last.namespace)
         first = await self._get(0)
@@ -303,7 +300,7 @@ class InventoryStore:
             return Inventory(
                 approval=approval,
                 is_lost=bool(orders.history),
-                begun=self._with_open(orders.begun),
+                begun=orders.begun,
             )
         of_other, parts, entries, is_altered = found
         self._rewrites = is_altered
@@ -326,7 +323,7 @@ class InventoryStore:
             annotations.get(SOURCE, ""),
             self._selection(annotations, orders),
             is_altered=is_altered,
-            begun=self._with_open(orders.begun),
+            begun=orders.begun,
         )
 
     def _selection(self, annotations: Mapping[str, str], orders: Orders) -> str:
@@ -534,16 +531,11 @@ class InventoryStore:
             after = attrs.evolve(after, lost=orders.lost or is_lost)
             if not begun:
                 return after
-            before = self._with_open(orders.begun)
-            return attrs.evolve(after, begun=before.adding(commit, begun))
+            return attrs.evolve(after, begun=orders.begun.adding(commit, begun))
 
         known = await self._orders.known()
         if recorded(known) != known:
             await self._orders.change(recorded)
-
-    def _with_open(self, begun: BegunDeletes) -> BegunDeletes:
-        # Not from the Secret as it is now: this execution has begun in the meantime.
-        return attrs.evolve(begun, is_open=self._is_open)
 
     async def check(self) -> None:
         """

@@ -130,8 +130,7 @@ class BegunDeletes:
     can interrupt each execution, and use copies of entries until one has ended.
 
     :ivar objects: digests of the keys of the objects, at most `MAX_HELD`.
-    :ivar is_open: whether the execution that began the deletes was interrupted; the
-        Secret has this as `LastPass.is_open`.
+    :ivar is_open: whether no execution has ended since the deletes began.
     """
 
     commit: str = ""
@@ -142,7 +141,12 @@ class BegunDeletes:
         """Return the deletes of *commit*, with *keys* among them."""
         before = self.objects if self._counts(commit) else frozenset()
         new = [one for one in map(_digest, sorted(keys)) if one not in before]
-        return BegunDeletes(commit, before.union(new[: MAX_HELD - len(before)]))
+        objects = before.union(new[: MAX_HELD - len(before)])
+        return BegunDeletes(commit, objects, is_open=True)
+
+    def ended(self) -> BegunDeletes:
+        """Return the deletes after an execution has ended."""
+        return attrs.evolve(self, is_open=False)
 
     def besides(self, commit: str, keys: Collection[ObjectKey]) -> int:
         """
@@ -461,6 +465,7 @@ def _written(orders: Orders) -> bytes:
         found["begun"] = {
             "commit": orders.begun.commit,
             "objects": sorted(orders.begun.objects),
+            "open": orders.begun.is_open,
         }
     if orders.seal:
         found["seal"] = orders.seal
@@ -491,7 +496,11 @@ def _orders(found: Mapping[str, Any]) -> Orders:
             for commit, at, summary, complete in found.get("history", ())
         ),
         frozenset(map(str, found.get("held", ()))),
-        BegunDeletes(str(begun["commit"]), frozenset(map(str, begun["objects"]))),
+        BegunDeletes(
+            str(begun["commit"]),
+            frozenset(map(str, begun["objects"])),
+            begun.get("open") is True,
+        ),
         str(found.get("seal", "")),
         LastPass(
             **{

@@ -458,7 +458,8 @@ class Passes:
                 report.selection,
                 orders.last.number,
             )
-            return attrs.evolve(held, approval=approval, last=last)
+            begun = orders.begun.ended()
+            return attrs.evolve(held, approval=approval, last=last, begun=begun)
 
         if replaces and (history[-1].summary == summary or history[-1].complete):
             # The pass may have written orders since it read them.

@@ -221,6 +221,15 @@ class CopyTests(StrangersTestCase):
         self.commit(0, 1, 2, 7, 8, 9, more=[object_("extra")])
         self.assertIn("m003", self.deletes)
 
+    def test_deletes_of_a_commit_that_is_complete(self) -> None:
+        """They do not count for a later commit, although a pass is interrupted."""
+        self.commit(*range(6))
+        self.assertEqual(len(self.deletes), 4)
+        waiting = object_("web", "Deployment", "apps/v1", spec={"replicas": 1})
+        self.commit(*range(6), more=[waiting])
+        self.commit(*range(4), more=[waiting])
+        self.assertEqual(len(self.deletes), 6)
+
     def test_a_copy_of_an_entry_without_a_uid(self) -> None:
         """An object that was restored from a backup is not agentk's."""
         self.cluster.objects.remove("v1", "ConfigMap", "m009", "default")
