@@ -240,7 +240,7 @@ def _wait(condition: Callable[[], bool]) -> None:
 
 def test_ctrl_c(staying: subprocess.Popen[str], state: Path) -> None:
     staying.send_signal(signal.SIGINT)
-    assert staying.wait(15) == 0
+    assert staying.wait(60) == 0
     assert _users(state) == []
 
 
@@ -256,7 +256,7 @@ def test_says_which_of_its_programs_died(
 ) -> None:
     agentk = next(user for user in _users(state) if " agentk " in user)
     os.kill(int(agentk.split()[0]), signal.SIGKILL)
-    assert staying.wait(15) == 1
+    assert staying.wait(60) == 1
     assert staying.stdout is not None
     rest = staying.stdout.read()
     assert "agentk ended with status -9" in rest
