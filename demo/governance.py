@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -198,12 +197,15 @@ class GovernanceStory:
             step.note(f"  {line}")
 
     def _until(self, look: Callable[[], str], what: str) -> str:
-        deadline = time.monotonic() + _TIMEOUT
-        while time.monotonic() < deadline:
-            if found := look():
-                return found
-            time.sleep(0.2)
-        raise DemoError(f"waited {_TIMEOUT:.0f} s for {what}", self._stack.kas.log)
+        found = ""
+
+        def has_come() -> bool:
+            nonlocal found
+            found = look()
+            return bool(found)
+
+        self._stack.kas.wait_until(has_come, what, _TIMEOUT)
+        return found
 
 
 def _verdict(stack: Stack, expected: str, log: Path, *options: str | Path) -> str:

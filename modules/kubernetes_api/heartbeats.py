@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from tunnel.kubernetes import SPDY_HEADER, spdy_frame, web_socket_frame
 from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["LOOK", "MAX_FRAMES", "MAX_UNREAD", "QUIET", "Heartbeats"]
@@ -88,18 +89,10 @@ class WebSocketFraming:
 
     def frame(self, header: bytes) -> tuple[int, bool] | None:
         """See `Framing`."""
-        if len(header) < 2:
+        found = web_socket_frame(header)
+        if found is None:
             return None
-        size = header[1] & 0x7F
-        start = 6 if header[1] & 0x80 else 2
-        if size == 126:
-            start += 2
-        elif size == 127:
-            start += 8
-        if size >= 126:
-            if len(header) < start:
-                return None
-            size = int.from_bytes(header[2 : 4 if size == 126 else 10], "big")
+        start, size = found
         # FIN and opcode 9, masked as required from clients, and of valid size.
         is_ping = header[0] == 0x89 and header[1] >= 0x80 and size <= 125
         return start + size, is_ping
@@ -118,14 +111,14 @@ class WebSocketFraming:
 class SpdyFraming:
     """Framing of SPDY/3.1, section 2.2: eight bytes before each frame."""
 
-    longest = 8
+    longest = SPDY_HEADER
 
     def frame(self, header: bytes) -> tuple[int, bool] | None:
         """See `Framing`."""
-        if len(header) < 8:
+        size = spdy_frame(header)
+        if size is None:
             return None
-        size = int.from_bytes(header[5:8], "big")
-        return 8 + size, header[:4] == b"\x80\x03\x00\x06" and size == 4
+        return SPDY_HEADER + size, header[:4] == b"\x80\x03\x00\x06" and size == 4
 
     def may_be_ping(self, header: bytes) -> bool:
         """See `Framing`."""

@@ -23,6 +23,7 @@ from tests.integration.cluster import ControlPlane
 from tests.integration.processes import eventually
 from tests.integration.stack import Agentk
 from tests.integration.test_gitops_drift import deployment
+from tests.integration.test_live import SETTINGS
 from tools.ports import free_port
 
 NAME = "live data"
@@ -35,16 +36,6 @@ TAKES_OVER = 25
 
 #: Seconds until the pages of a killed kas have all rows from another one.
 RECONNECTS = 12
-
-_SETTINGS = """\
-modules:
-  action_cable: {{}}
-  cluster_data: {{}}
-web:
-  listen:
-    address: "127.0.0.1:{port}"
-    development_certificate: true
-"""
 
 
 class Page(threading.Thread):
@@ -172,7 +163,7 @@ def live_fleet(tmp_path: Path, control_plane: ControlPlane) -> Iterator[LiveFlee
             number=one.number,
             shared=one.shared,
             redis_address=one.redis_address,
-            more=_SETTINGS.format(port=port),
+            more=SETTINGS.format(port=port),
         )
         for one, port in zip(fleet.kas, web, strict=True)
     ]

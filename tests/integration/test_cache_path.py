@@ -35,14 +35,19 @@ READERS, BROWSERS = 20, 100
 class CacheStand:
     """kas, agentk with ``cluster_data``, and kubectl at both endpoints."""
 
-    def __init__(
-        self, folder: Path, kas: Kas, agentk: Agentk, cluster: ControlPlane
-    ) -> None:
-        self.folder = folder
+    def __init__(self, kas: Kas, cluster: ControlPlane) -> None:
+        self.folder = kas.folder
         self.kas = kas
-        self.agentk = agentk
         self.cluster = cluster
         self.namespace = f"cache-{secrets.token_hex(4)}"
+        # Tests that run at the same time have agentk in this cluster, too: this one has
+        # its own account and its own Lease.
+        self.own_namespace = f"{self.namespace}-own"
+        for one in (self.namespace, self.own_namespace):
+            cluster.add_namespace(one)
+        kubeconfig = self.folder / "agentk.kubeconfig"
+        self.account = cluster.add_account(self.own_namespace, "agentk", kubeconfig)
+        self.agentk = Agentk(kas, kas.add_agent("main"), kubeconfig)
 
     @property
     def core(self) -> str:
@@ -115,6 +120,7 @@ class CacheStand:
             one["verb"]
             for one in events
             if (one.get("objectRef") or {}).get("resource") == resource
+            and one["user"]["username"] == self.account
             # agentk does not send this field.
             and "userAgent" not in one
         ]
@@ -126,15 +132,16 @@ def caching(
 ) -> Iterator[CacheStand]:
     """Everything, started."""
     lone_kas.settings = "modules:\n  cluster_data: {}\n"
-    agentk = Agentk(lone_kas, lone_kas.add_agent("main"), control_plane.agent)
+    stand = CacheStand(lone_kas, control_plane)
+    agentk = stand.agentk
     lone_kas.start()
     options = tmp_path / "agentk.yaml"
     options.write_text("modules:\n  cluster_data: {}\n")
-    agentk.start("--configuration-file", str(options))
-    stand = CacheStand(lone_kas.folder, lone_kas, agentk, control_plane)
-    control_plane.add_namespace(stand.namespace)
+    own = ("--namespace", stand.own_namespace)
+    agentk.start("--configuration-file", str(options), *own)
     yield stand
-    control_plane.remove_namespace(stand.namespace)
+    for one in (stand.namespace, stand.own_namespace):
+        control_plane.remove_namespace(one)
     if agentk.process is not None:
         agentk.process.kill()
 

@@ -23,7 +23,7 @@ from tests.integration.stack import Agentk, Kas
 from tests.integration.test_gitops_drift import deployment
 from tools.ports import free_port
 
-_SETTINGS = """\
+SETTINGS = """\
 modules:
   action_cable: {{}}
   cluster_data: {{}}
@@ -55,7 +55,7 @@ class Live:
 def live(tmp_path: Path, lone_kas: Kas, control_plane: ControlPlane) -> Iterator[Live]:
     """Both programs, started."""
     port = free_port()
-    lone_kas.settings = _SETTINGS.format(port=port)
+    lone_kas.settings = SETTINGS.format(port=port)
     agentk = Agentk(lone_kas, lone_kas.add_agent("main"), control_plane.agent)
     lone_kas.start()
     options = tmp_path / "agentk.yaml"

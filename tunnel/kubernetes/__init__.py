@@ -8,6 +8,7 @@ Kubernetes' API, for kas, agentk and modules.
     access_review.py    whether a user has a right, as the API server decides
     reviewed_rights.py  the same, with recent answers
     label_selector.py   label selectors
+    session_frames.py   lengths of the frames of exec and attach sessions
     session_reader.py   how the program of an exec or attach session ended
     statuses.py         errors as a Status
     client.py           requests of an agent half to the API server next to agentk
@@ -59,11 +60,17 @@ from tunnel.kubernetes.request_info import (
     why_refused,
 )
 from tunnel.kubernetes.reviewed_rights import ReviewedRights
+from tunnel.kubernetes.session_frames import (
+    SPDY_HEADER,
+    spdy_frame,
+    web_socket_frame,
+)
 from tunnel.kubernetes.session_reader import SessionReader
 from tunnel.kubernetes.statuses import STATUS_REASONS, status_object
 
 __all__ = [
     "MAX_SELECTOR",
+    "SPDY_HEADER",
     "STATUS_REASONS",
     "GuardedCluster",
     "GuardedUpstream",
@@ -98,7 +105,9 @@ __all__ = [
     "query_value",
     "readings",
     "request_info",
+    "spdy_frame",
     "status_object",
+    "web_socket_frame",
     "why_it_stays",
     "why_refused",
 ]

@@ -18,6 +18,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
+from tunnel.kubernetes.session_frames import (
+    SPDY_HEADER,
+    spdy_frame,
+    web_socket_frame,
+)
+
 __all__ = ["MAX_PIECES", "MAX_STATUS", "SessionReader"]
 
 #: Maximum number of bytes of a Status.
@@ -215,16 +221,12 @@ class _WebSocketServer:
 
     def begin(self, header: bytes) -> tuple[int, int, bool] | None:
         """See `_Framing`."""
-        if len(header) < 2:
+        found = web_socket_frame(header)
+        if found is None:
             return None
-        first, size, start = header[0], header[1] & 0x7F, 2
+        (start, size), first = found, header[0]
         if first & 0x70 or header[1] & 0x80:
             raise ValueError("compressed, or of a client")
-        if size >= 126:
-            start = 4 if size == 126 else 10
-            if len(header) < start:
-                return None
-            size = int.from_bytes(header[2:start], "big")
         code = first & 0x0F
         if code >= 8:
             # A control frame, which may be between the frames of a message.
@@ -282,7 +284,7 @@ class _SpdyClient:
     All headers of a direction are one compressed text, so each must be read.
     """
 
-    longest = 8
+    longest = SPDY_HEADER
 
     def __init__(self, streams: _SpdyStreams) -> None:
         self._streams = streams
@@ -292,16 +294,16 @@ class _SpdyClient:
 
     def begin(self, header: bytes) -> tuple[int, int, bool] | None:
         """See `_Framing`."""
-        if len(header) < 8:
+        size = spdy_frame(header)
+        if size is None:
             return None
-        size = int.from_bytes(header[5:8], "big")
         if not header[0] & 0x80:
-            return 8, size, False
+            return SPDY_HEADER, size, False
         if header[:2] != b"\x80\x03":
             raise ValueError("another version of SPDY")
         self._kind = int.from_bytes(header[2:4], "big")
         self._frame = b""
-        return 8, size, self._kind in _HEADER_STARTS
+        return SPDY_HEADER, size, self._kind in _HEADER_STARTS
 
     def payload(self, data: bytes) -> None:
         """See `_Framing`."""
@@ -325,7 +327,7 @@ class _SpdyClient:
 class _SpdyServer:
     """Frames of the API server in SPDY/3.1: the data of error streams."""
 
-    longest = 8
+    longest = SPDY_HEADER
 
     def __init__(self, streams: _SpdyStreams) -> None:
         self._streams = streams
@@ -334,16 +336,16 @@ class _SpdyServer:
 
     def begin(self, header: bytes) -> tuple[int, int, bool] | None:
         """See `_Framing`."""
-        if len(header) < 8:
+        size = spdy_frame(header)
+        if size is None:
             return None
-        size = int.from_bytes(header[5:8], "big")
         if header[0] & 0x80:
             if header[:2] != b"\x80\x03":
                 raise ValueError("another version of SPDY")
-            return 8, size, False
+            return SPDY_HEADER, size, False
         self._stream = int.from_bytes(header[:4], "big")
         self._is_last = bool(header[4] & 1)
-        return 8, size, self._stream in self._streams.errors
+        return SPDY_HEADER, size, self._stream in self._streams.errors
 
     def payload(self, data: bytes) -> None:
         """See `_Framing`."""

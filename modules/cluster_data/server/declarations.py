@@ -22,6 +22,7 @@ __all__ = [
     "Declaration",
     "Declarations",
     "labels_of",
+    "pairs_in",
     "texts_in",
 ]
 
@@ -160,7 +161,7 @@ class Declarations:
 
 def labels_of(columns: Mapping[str, Any]) -> dict[str, str]:
     """Return the labels in the columns of a row."""
-    return _pairs(columns.get("labels"))
+    return pairs_in(columns.get("labels"))
 
 
 def _named_by(
@@ -196,12 +197,12 @@ def _declaration(row: FoundRow, columns: Mapping[str, Any]) -> Declaration:
         owners=texts_in(columns.get("owners")),
         links={
             url: text
-            for url, text in _pairs(columns.get("links")).items()
+            for url, text in pairs_in(columns.get("links")).items()
             if is_safe_link(url)
         },
-        info=_pairs(columns.get("info")),
-        references=_pairs(columns.get("references")),
-        stated=_pairs(columns.get("stated")),
+        info=pairs_in(columns.get("info")),
+        references=pairs_in(columns.get("references")),
+        stated=pairs_in(columns.get("stated")),
         unknown_components=sorted({*components} - {*_KNOWN_KINDS}),
     )
 
@@ -226,7 +227,8 @@ def texts_in(found: Any) -> list[str]:
     return [one for one in found if isinstance(one, str)]
 
 
-def _pairs(found: Any) -> dict[str, str]:
+def pairs_in(found: Any) -> dict[str, str]:
+    """Return the texts of a mapping; an empty mapping for another value."""
     if not isinstance(found, dict):
         return {}
     return {name: one for name, one in found.items() if isinstance(one, str)}

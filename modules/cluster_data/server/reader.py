@@ -146,7 +146,7 @@ class FleetReader:
         accesses, denied = await self._accesses(names, access_of)
         located = await self._known(accesses)
         agents = [one.agent_id for one in located.clusters]
-        owner = next((one.owner for one in accesses.values()), "")
+        owner = _owner(accesses)
         query = attrs.evolve(query, agents=agents, reader=owner)
         allowed, reasons = await self._permitted(
             # The filters of the query must not decide what is reviewed, because a
@@ -196,8 +196,7 @@ class FleetReader:
         """
         accesses, denied = await self._accesses(names, access_of)
         located = await self._known(accesses)
-        owner = next((one.owner for one in accesses.values()), "")
-        query = RowQuery(view="summary", agents=list(accesses), reader=owner)
+        query = RowQuery(view="summary", agents=list(accesses), reader=_owner(accesses))
         allowed, reasons = await self._permitted(query, located, accesses)
         more = [*denied, *_never(accesses, located)]
         return await self._with_summaries(located, allowed, reasons, more)
@@ -343,6 +342,11 @@ def _never_reason(located: LocatedRows) -> str:
         "no kas that responded has rows of this cluster, and "
         f"{len(located.missing)} kas did not respond"
     )
+
+
+def _owner(accesses: Mapping[str, Access]) -> str:
+    """Return the user whose rights these are; empty without any."""
+    return next((one.owner for one in accesses.values()), "")
 
 
 def _scope(row: FoundRow) -> ListScope:

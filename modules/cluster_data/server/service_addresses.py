@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from modules.cluster_data.server.declarations import labels_of, texts_in
+from modules.cluster_data.server.declarations import pairs_in, texts_in
 from modules.cluster_data.server.store.queries import FoundRow
 
 __all__ = ["MAX_OF_WORKLOAD", "ServiceAddresses"]
@@ -27,7 +27,7 @@ class ServiceAddresses:
         self._by_label: dict[tuple[str, str, str, str], list[_Service]] = {}
         for row in rows:
             columns = json.loads(row.columns)
-            selector = labels_of({"labels": columns.get("selector")})
+            selector = pairs_in(columns.get("selector"))
             if selector:
                 label = min(selector.items())
                 key = (row.agent_id, row.namespace, *label)
@@ -36,7 +36,7 @@ class ServiceAddresses:
 
     def of(self, row: FoundRow, columns: Mapping[str, Any]) -> list[str]:
         """Return the addresses of a workload."""
-        pods = labels_of({"labels": columns.get("pod_labels", columns.get("labels"))})
+        pods = pairs_in(columns.get("pod_labels", columns.get("labels")))
         found: dict[str, None] = {}
         for label in pods.items():
             key = (row.agent_id, row.namespace, *label)

@@ -298,9 +298,7 @@ class InventoryStore:
         if found is None:
             self._parts = []
             return Inventory(
-                approval=approval,
-                is_lost=bool(orders.history),
-                begun=orders.begun,
+                approval=approval, is_lost=bool(orders.history), begun=orders.begun
             )
         of_other, parts, entries, is_altered = found
         self._rewrites = is_altered
@@ -458,11 +456,11 @@ class InventoryStore:
         # Another agentk would not have kept this agentk's signatures, so another client
         # wrote the mark.
         signs = self._orders is not None
-        is_ours = signs and any(one.is_signed for one in entries.values())
-        # Nor would another agentk keep inventories in the namespace of this agentk,
-        # whose Secret names the last writer.
-        is_ours = is_ours or (last == own and self.namespace == self._writer.namespace)
-        if not is_ours and await self._writer.leads_elsewhere(mark):
+        has_signed = signs and any(one.is_signed for one in entries.values())
+        # Nor would it keep inventories in the namespace of this agentk, whose Secret
+        # names the last writer.
+        wrote_last = last == own and self.namespace == self._writer.namespace
+        if not (has_signed or wrote_last) and await self._writer.leads_elsewhere(mark):
             raise CallError(
                 Status.FAILED_PRECONDITION,
                 f"another agentk ({mark}: its agent and Lease) applies a repository "
