@@ -56,6 +56,17 @@ class Kind:
         ]
 
 
+def test_order() -> None:
+    """The order is that of the keys in etcd: a minus sorts before a slash."""
+    store, keys = ObjectStore(MAPS, 0.0), [("shop", "b"), ("shop-test", "a")]
+    store.begin()
+    for key in [*keys, ("shop", "a"), ("a", "z")]:
+        store.put(KeptKey(*key), "1", printed(key[1], "1"))
+    store.complete("1", b"")
+    found = [f"{key.namespace}/{key.name}" for key, _ in store.select("", "")]
+    assert found == ["a/z", "shop-test/a", "shop/a", "shop/b"]
+
+
 def test_changes_since_a_version() -> None:
     kind = Kind()
     kind.read("10", one="3", two="7")

@@ -192,7 +192,12 @@ class ObjectStore:
         """
         Return the objects in the order of the API server; empty names select all.
         """
-        spaces = [namespace] if namespace else sorted(self._objects)
+        # etcd sorts the texts NAMESPACE/NAME: shop-test/ is before shop/.
+        spaces = (
+            [namespace]
+            if namespace
+            else sorted(self._objects, key=lambda space: f"{space}/")
+        )
         found: list[tuple[KeptKey, KeptObject]] = []
         for space in spaces:
             objects = self._objects.get(space, {})
