@@ -121,6 +121,19 @@ class Ledger:
         async with self._writing:
             await self._write(is_planned)
 
+    async def renew(self) -> None:
+        """
+        Write `entries` with signatures of this execution, also if they are unchanged.
+
+        Otherwise other clients could use copies of the present entries after this
+        execution has ended.
+
+        :raises Superseded: as `write`.
+        :raises CallError: as `write`.
+        """
+        async with self._writing:
+            await self._write(True, renews=not self._store.has_signed)
+
     async def save(self) -> None:
         """
         Write `entries` before a wait, because a newer commit may end this execution
@@ -136,7 +149,7 @@ class Ledger:
             except CallError:
                 return
 
-    async def _write(self, is_planned: bool) -> None:
+    async def _write(self, is_planned: bool, *, renews: bool = False) -> None:
         before = self._inventory
         if before.of_other and not self._plan.whole:
             # A write would make this agentk the inventory's writer, without approvals
@@ -156,7 +169,10 @@ class Ledger:
             selection=self.selection,
             is_altered=False,
         )
-        if attrs.astuple(after, recurse=False) == attrs.astuple(before, recurse=False):
+        is_same = attrs.astuple(after, recurse=False) == attrs.astuple(
+            before, recurse=False
+        )
+        if is_same and not renews:
             return
         self.check_leads()
         await _unless_superseded(self._store.write(after))

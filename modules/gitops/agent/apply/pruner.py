@@ -135,6 +135,7 @@ class Pruner:
         """
         pruned = self._to_prune()
         if pruned:
+            await self._ledger.renew()
             self._prunes(self._progress)
         await self._execution.keep(Replaced.PRUNED, (one.live for one in pruned))
         for layer in reversed(self._execution.plan.leaving_order.layers):

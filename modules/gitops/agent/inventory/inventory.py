@@ -591,6 +591,11 @@ class InventoryStore:
         self._rewrites = False
         await self._remove_former(moved)
 
+    @property
+    def has_signed(self) -> bool:
+        """Whether the entries have the signature of this execution."""
+        return bool(self._number)
+
     async def end(self) -> None:
         """
         Record that this execution has ended, so that no earlier signature is valid.

@@ -221,6 +221,59 @@ class CopyTests(StrangersTestCase):
         self.commit(0, 1, 2, 7, 8, 9, more=[object_("extra")])
         self.assertIn("m003", self.deletes)
 
+    def delete_without_other_changes(self, **settings: Any) -> dict[str, str]:
+        """
+        Apply a commit that waited for another agent, so that the entries are in the
+        inventory already when its deletes begin; return hidden entries.
+        """
+        self.apply({"id": "apps", **settings})
+        self.passes(60)
+        own = self.inventory()["metadata"]["annotations"]
+        marks = {SOURCE: own[SOURCE], COMMIT: "0" * 40, WRITER: "two@b/agentk"}
+        metadata = {
+            "name": "inventory-two",
+            "namespace": "b",
+            "labels": {LABEL: "two"},
+            "annotations": {PARTS: "1", **marks},
+        }
+        other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        self.cluster.objects.put({**other, "data": {}})
+        self.apps.commit({"a.yaml": text(*config_maps(*range(4)))})
+        self.pushed()
+        self.passes(60)
+        self.assertEqual(self.deletes, [])
+        return self.hide(7, 8, 9)
+
+    def test_deletes_of_unchanged_entries(self) -> None:
+        """Copies of these entries are not valid for the next commit."""
+        for settings in ({}, {"prune_timeout": "0s"}):
+            with self.subTest(settings):
+                hidden = self.delete_without_other_changes(**settings)
+                self.passes(120)
+                self.assertEqual(sorted(self.deletes), ["m004", "m005", "m006"])
+                self.cluster.objects.remove("v1", "ConfigMap", "inventory-two", "b")
+                self.show(hidden)
+                self.commit(*range(4), more=[object_("extra")])
+                self.assertEqual(sorted(self.deletes), ["m004", "m005", "m006"])
+                self.assertIs(self.project().status.state, State.HELD)
+                # Everything is as it was at the beginning.
+                self.deletes.clear()
+                self.commit(*range(10))
+
+    def test_interrupted_deletes_of_unchanged_entries(self) -> None:
+        """They count for the next commit, too."""
+        hidden = self.delete_without_other_changes()
+        live = json.loads(json.dumps(self.live("m006")))
+        live["metadata"]["finalizers"] = ["x.io/wait"]
+        self.cluster.objects.put(live)
+        self.passes(90)
+        number, done = self.numbers
+        self.assertNotEqual(number, done)
+        self.show(hidden)
+        self.commit(*range(4), more=[object_("extra")])
+        self.assertEqual(set(self.deletes), {"m004", "m005", "m006"})
+        self.assertIs(self.project().status.state, State.HELD)
+
     def test_deletes_of_a_commit_that_is_complete(self) -> None:
         """They do not count for a later commit, although a pass is interrupted."""
         self.commit(*range(6))
