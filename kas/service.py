@@ -98,7 +98,12 @@ class KasService(ProgramService):
         )
         fleet = FleetPart(self.fleet, agent.listen, listening)
         self._stores = make_stores(
-            configuration, state, runtime, self.fleet.redis, self._store_listener
+            configuration,
+            state,
+            runtime,
+            self.fleet.redis,
+            self._store_listener,
+            self.fleet.secrets,
         )
         self._credentials = credentials = CredentialsPart(
             configuration,

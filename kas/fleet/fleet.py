@@ -102,6 +102,8 @@ class Fleet:
     redis: RedisClient | None = attrs.field(init=False, default=None)
     #: State that the workers of one kas share without Redis.
     siblings: SiblingStore | None = attrs.field(init=False, default=None)
+    #: The secrets of ``private_api``; None without a private API.
+    secrets: jwt.Secrets | None = attrs.field(init=False, default=None)
     #: Handlers of the calls of other kas to this kas; None without a private API.
     dispatcher: Dispatcher | None = attrs.field(init=False, default=None)
     _me: KasRecord = attrs.field(init=False)
@@ -119,7 +121,7 @@ class Fleet:
         listen = self.configuration.private_api.listen
         self._own = own_address(listen, self.runtime.environ, self.addresses)
         self._me = attrs.evolve(self._me, url=self._own.url)
-        secrets = _secrets(listen, self.runtime.reactor)
+        self.secrets = secrets = _secrets(listen, self.runtime.reactor)
         self._tokens = PeerTokens(secrets, self._me.url, lambda: self.runtime.now())
         if listen.tls or self._own.scheme == "tls":
             self._tls_context()  # Report errors in the files now.

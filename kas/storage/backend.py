@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kas.config.schema import KasConfiguration
+from kas.identity import jwt
 from kas.state.directory import StateDirectory
+from kas.storage.sealed_backend import SealedBackend
 from tunnel.api import StoreEvent
 from tunnel.hosting.stores import StoreBackend, Stores
 from tunnel.program.runtime import Runtime
@@ -26,6 +28,7 @@ def make_stores(
     runtime: Runtime,
     directory: RedisClient | None,
     changed: Callable[[], Changed | None],
+    secrets: jwt.Secrets | None,
 ) -> Stores:
     """
     Return the stores: in Redis, or in a file of the state directory.
@@ -34,6 +37,8 @@ def make_stores(
         the metrics of the stores' own client.
     :param changed: function that returns the listener for changes in the file, or None
         if no other worker shares the file.
+    :param secrets: the secrets of ``private_api``, which seal the values in Redis; the
+        configuration requires them there.
     """
     redis = configuration.redis
     if redis is None:
@@ -55,8 +60,9 @@ def make_stores(
     def make_redis() -> StoreBackend:
         from kas.storage.redis_backend import RedisBackend
 
+        assert secrets is not None
         backend = RedisBackend(redis, runtime.reactor, runtime.random)
         clients["stores"] = backend.client
-        return backend
+        return SealedBackend(backend, lambda: secrets.accepted)
 
     return Stores(make_redis, runtime.reactor)

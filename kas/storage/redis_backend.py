@@ -7,7 +7,8 @@ Key                            Type  Content
 =============================  ====  ==================================================
 ``<module>/<namespace>``       hash  ``epoch``, ``version`` (of the last change),
                                      ``bytes``, and for each key ``=<key>`` as
-                                     ``<version>:<expires>:<value>``; 0: never
+                                     ``<version>:<expires>:<value>``; 0: never;
+                                     the value is sealed, see `SealedBackend`
 ``<module>/<namespace>/keys``  zset  its keys, all with score 0, so in order
 ``<module>/<namespace>/ends``  zset  keys that expire, by their expiry
 channel ``<...>:store``              ``S`` or ``D``, version, namespace, key
@@ -158,6 +159,13 @@ if not stored then
   its_version = '0'
 end
 
+if what == 'replace' then
+  if not stored or wanted ~= its_version then return answer('other', its_version) end
+  if #stored - last ~= #ARGV[10] then return answer('other', its_version) end
+  redis.call('HSET', hash, '=' .. key, string.sub(stored, 1, last) .. ARGV[10])
+  return answer('found')
+end
+
 if what == 'delete' then
   if not stored then return answer('nothing') end
   if wanted ~= '' and wanted ~= its_version then return answer('other', its_version) end
@@ -286,6 +294,11 @@ class RedisBackend:
         status, *rest = await self._run(name, "delete", key, wanted, _SWEEP)
         if status == b"other":
             raise _other(key, rest[0])
+        return bool(status == b"found")
+
+    async def replace(self, name: str, key: str, value: bytes, version: int) -> bool:
+        """See `kas.storage.sealed_backend.ReplacingBackend`."""
+        status, *_ = await self._run(name, "replace", key, version, value, _SWEEP)
         return bool(status == b"found")
 
     async def page(

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import pytest_twisted
 from twisted.internet import reactor as _reactor
@@ -18,6 +19,7 @@ from twisted.logger import LogEvent
 
 from kas.config.redis import Redis
 from kas.storage.redis_backend import LOOK_INTERVAL, RedisBackend
+from kas.storage.sealed_backend import SEAL_BYTES, SealedBackend
 from tests.integration import redisserver
 from tests.integration.processes import ROOT
 from tests.integration.redisclients import tcp
@@ -33,7 +35,7 @@ from tests.tunnel.hosting.store_conformance import (
 )
 from tunnel.api import StoreEventType
 from tunnel.errors import CallError, Status
-from tunnel.hosting.stores import NamespaceStore, Stores
+from tunnel.hosting.stores import NamespaceStore, StoreBackend, Stores
 
 reactor: Any = _reactor
 
@@ -46,20 +48,35 @@ class RedisStand(Stand):
     One kas at a Redis.
 
     :param now: False: Redis says what time it is.
+    :param secrets: the secrets that seal the values; None: nothing seals them.
     """
 
-    def __init__(self, settings: Redis, *, now: bool = True) -> None:
+    def __init__(
+        self,
+        settings: Redis,
+        *,
+        now: bool = True,
+        secrets: tuple[bytes, ...] | None = None,
+    ) -> None:
         self.clock = Clock()
+        self.secrets = secrets
         self.now = (lambda: NOW + self.clock.seconds()) if now else None
         self.settings = settings
         self.stores = Stores(self._make, self.clock, LIMITS)
         self.store = self.stores.open("mod", "one")
 
-    def _make(self) -> RedisBackend:
+    def _make(self) -> StoreBackend:
+        limits = LIMITS
+        if self.secrets is not None:
+            # The conformance tests count the bytes of 19 values.
+            seals = 19 * SEAL_BYTES
+            limits = attrs.evolve(limits, bytes=limits.bytes + seals)
         self.backend = RedisBackend(
-            self.settings, reactor, lambda: 0.5, LIMITS, self.now
+            self.settings, reactor, lambda: 0.5, limits, self.now
         )
-        return self.backend
+        if self.secrets is None:
+            return self.backend
+        return SealedBackend(self.backend, lambda: self.secrets or ())
 
     async def up(self) -> None:
         client = self.backend.client
@@ -102,6 +119,44 @@ async def test_conformance(
 ) -> None:
     async with stand(redis) as one:
         await check(one)
+
+
+@pytest.mark.parametrize("check", conformance.ALL, ids=lambda one: one.__name__)
+@pytest_twisted.ensureDeferred
+async def test_conformance_with_seals(
+    check: Callable[[Stand], Awaitable[None]], redis: redisserver.RedisServer
+) -> None:
+    async with stand(redis, secrets=(b"a" * 32,)) as one:
+        await check(one)
+
+
+@pytest_twisted.ensureDeferred
+async def test_new_seals(redis: redisserver.RedisServer) -> None:
+    """A new secret changes neither versions nor expiry, and no watch is notified."""
+    old, new = b"a" * 32, b"b" * 32
+    async with stand(redis, secrets=(old,)) as one:
+        version = await one.store.set("k", b"1", expires_after=60)
+        await one.store.set("forged", b"1")
+        redis("HSET", "gitlab-kas:txkas1:store:mod/one", "=forged", "1:0:evil")
+        assert await one.store.get("forged") is None
+        place = ("gitlab-kas:txkas1:store:mod/one", "=k")
+        before = redis("HGET", *place)
+        async with reader(one.store) as read:
+            await one.settled()
+            read.take()
+            one.secrets = (new, old)
+            await one.passes(LOOK_INTERVAL + 1)
+            await until(lambda: redis("HGET", *place) != before, "a new seal")
+            await one.settled()
+            assert read.take() == []
+        after = redis("HGET", *place)
+        assert after.split(b":")[:2] == before.split(b":")[:2]
+        one.secrets = (new,)
+        found = await one.store.get("k")
+        assert found is not None
+        assert (found.value, found.version) == (b"1", version)
+        await one.passes(60)
+        assert await one.store.get("k") is None
 
 
 @pytest_twisted.ensureDeferred
