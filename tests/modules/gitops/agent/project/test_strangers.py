@@ -271,6 +271,7 @@ class CopyTests(StrangersTestCase):
         self.assertNotEqual(number, done)
         self.show(hidden)
         self.commit(*range(4), more=[object_("extra")])
+        self.passes(180)
         self.assertEqual(set(self.deletes), {"m004", "m005", "m006"})
         self.assertIs(self.project().status.state, State.HELD)
 
