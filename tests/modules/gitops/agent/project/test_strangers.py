@@ -269,9 +269,10 @@ class CopyTests(StrangersTestCase):
         self.passes(90)
         number, done = self.numbers
         self.assertNotEqual(number, done)
+        self.cluster.objects.remove("v1", "ConfigMap", "inventory-two", "b")
         self.show(hidden)
         self.commit(*range(4), more=[object_("extra")])
-        self.passes(180)
+        self.passes(300)
         self.assertEqual(set(self.deletes), {"m004", "m005", "m006"})
         self.assertIs(self.project().status.state, State.HELD)
 
