@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
 
 import attrs
 from twisted.logger import Logger
@@ -38,6 +39,7 @@ from tunnel.plugin import AgentModule
 from tunnel.transport.address import KasAddress, parse_kas_address
 
 __all__ = [
+    "AdmissionSettings",
     "AgentkConfiguration",
     "AgentkOptions",
     "KubernetesConfiguration",
@@ -187,6 +189,45 @@ class KubernetesConfiguration:
         )
 
 
+def _is_service_name(instance: object, attribute: object, value: str) -> None:
+    if value and re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", value) is None:
+        raise ValueError("must be the name of a Service, such as 'agentk'")
+
+
+@attrs.frozen(kw_only=True)
+class AdmissionSettings:
+    """
+    ``policy.admission``: a webhook that decides once more, inside the API server.
+    """
+
+    address: str = field(
+        default=":8443", doc="host:port on which agentk listens for the API server"
+    )
+    service: str = field(
+        default="",
+        validator=_is_service_name,
+        doc="the Service in agentk's own namespace that leads to this address",
+    )
+    url: str = field(
+        default="",
+        doc="https://HOST:PORT of this address, in place of a Service, for an agentk "
+        "outside the cluster",
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if bool(self.service) == bool(self.url):
+            raise Invalid("needs either service or url", "service")
+        if self.url and not self.host:
+            raise Invalid("must be https://HOST:PORT, without a path", "url")
+
+    @property
+    def host(self) -> str:
+        """The host of `url`; empty if it is not usable."""
+        found = urlsplit(self.url)
+        plain = not (found.path.strip("/") or found.query or found.username)
+        return found.hostname or "" if found.scheme == "https" and plain else ""
+
+
 @attrs.frozen(kw_only=True)
 class PolicySettings:
     """``policy``: which requests of kas the owner of the cluster permits."""
@@ -202,10 +243,14 @@ class PolicySettings:
         validator=is_positive,
         doc="number of signatures by different owners of keys that a policy needs",
     )
+    admission: AdmissionSettings | None = field(
+        default=None, doc="the admission webhook; default: none"
+    )
 
     def __attrs_post_init__(self) -> None:
-        if self.file is None and self.keys is not None:
-            raise Invalid("has no effect without a policy; set policy.file", "keys")
+        for name in ("keys", "admission"):
+            if self.file is None and getattr(self, name) is not None:
+                raise Invalid("has no effect without a policy; set policy.file", name)
         if self.keys is None and self.signatures != 1:
             raise Invalid("needs keys; set policy.keys", "signatures")
 

@@ -17,6 +17,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from agentk.config import (
+    AdmissionSettings,
     AgentkConfiguration,
     AgentkOptions,
     ObservabilitySection,
@@ -61,6 +62,7 @@ from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import client_context
 
 if TYPE_CHECKING:
+    from agentk.policy.admission.webhook import AdmissionWebhook
     from agentk.policy.guard import PolicyGuard
 
 #: Maximum number of seconds for running requests when agentk stops; Kubernetes gives a
@@ -170,6 +172,8 @@ class AgentkService(ProgramService):
             own_namespace=self.own_namespace,
             reach=reach,
         )
+        #: The admission webhook; None without one.
+        self.admission: AdmissionWebhook | None = None
         self.policy = (
             self._make_policy(configuration.policy, own_clients) if has_policy else None
         )
@@ -252,6 +256,7 @@ class AgentkService(ProgramService):
         from agentk.policy.floor import Floor
         from agentk.policy.guard import PolicyCollector, PolicyGuard
         from agentk.policy.state import ClusterState
+        from agentk.policy.via import Via
 
         own = self.own_namespace
         guard = PolicyGuard(
@@ -263,19 +268,50 @@ class AgentkService(ProgramService):
             self._reactor,
             self._runtime.now,
             lambda: self.module_reports.report(),
+            None if settings.admission is None else Via(own.name),
         )
         self.metrics.register(PolicyCollector(guard))
+        if settings.admission is not None:
+            self.admission = self._make_admission(settings.admission, guard, clients)
         return guard
+
+    def _make_admission(
+        self,
+        settings: AdmissionSettings,
+        guard: PolicyGuard,
+        clients: KubernetesClients,
+    ) -> AdmissionWebhook:
+        # Imported here, because few clusters have the webhook.
+        from agentk.policy.admission.registration import Registration
+        from agentk.policy.admission.webhook import AdmissionWebhook
+
+        return AdmissionWebhook(
+            settings,
+            guard,
+            Registration(clients.as_agentk(), self.own_namespace.name, settings),
+            self._listening,
+            self._reactor,
+            self._runtime.now,
+            lambda: self.module_reports.report(),
+        )
 
     def _policy_steps(self) -> Iterator[Steps]:
         if self.policy is not None:
             yield Steps("the policy", start=self.policy.start, stop=self.policy.stop)
+        if self.admission is not None:
+            yield Steps(
+                "the admission webhook",
+                start=self.admission.start,
+                stop=self.admission.stop,
+            )
 
     def _problems(self) -> dict[str, str]:
         """Return the problems that kas shows, by module."""
         problems = dict(self.modules.problems)
         if self.policy is not None and self.policy.problem:
             problems["policy"] = self.policy.problem
+        if self.admission is not None and self.admission.problem:
+            problems["admission"] = self.admission.problem
         return problems
 
     def _read_contexts(self) -> None:
@@ -322,6 +358,13 @@ class AgentkService(ProgramService):
             "the configuration file need a restart"
         )
         reread_files()
+        if self.admission is not None:
+            looking = Deferred.fromCoroutine(self.admission.look())
+            looking.addErrback(
+                lambda failure: self._log.failure(
+                    "renewing the webhook failed", failure
+                )
+            )
         try:
             self._contexts = self._make_contexts()
         except ConfigurationError as error:

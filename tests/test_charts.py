@@ -296,6 +296,36 @@ def test_options_of_agentk() -> None:
     }
 
 
+def test_policy() -> None:
+    """The webhook has a Service that leads to agentk."""
+    policy = {"file": "/policy/policy.yaml"}
+    values = {"config": {"policy": policy}, "admission": {"enabled": True}}
+    documents = rendered("agentk", values)
+    service = of_kind(documents, "Service")
+    deployment = of_kind(documents, "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    [port] = service["spec"]["ports"]
+    assert port["port"] == 443
+    [text] = (
+        one["stringData"]["agentk.yaml"]
+        for one in documents
+        if one["kind"] == "Secret" and "stringData" in one
+    )
+    assert yaml.safe_load(text)["policy"] == {
+        **policy,
+        "admission": {
+            "address": f":{port['targetPort']}",
+            "service": service["metadata"]["name"],
+        },
+    }
+    assert "no effect without config.policy" in refused(
+        "agentk", {"admission": {"enabled": True}}
+    )
+    plain = {one["kind"] for one in rendered("agentk", {"config": {"policy": policy}})}
+    assert "Service" not in plain
+
+
 def test_rights_for_gitops() -> None:
     """In the namespace of the release, and only where the module is on."""
 

@@ -8,6 +8,8 @@ The policy of the cluster's owner: which requests of kas agentk carries out.
     signature.py  signatures of policy files
     state.py      the state in the cluster: its uid, the highest serial, roles
     guard.py      the policy in effect, in front of every request
+    via.py        mark of requests that agentk sends as a user
+    admission/    the admission webhook
     cases.py      described requests, for tests of policies
     replay.py     decisions on the requests of an audit log
     rendering.py  objects for the cluster that follow from a policy

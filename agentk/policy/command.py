@@ -102,6 +102,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="use constrained impersonation (Kubernetes 1.36)",
     )
+    render.add_argument(
+        "--webhook",
+        action="store_true",
+        help="add what agentk needs for its admission webhook (rbac)",
+    )
     return parser
 
 
@@ -210,7 +215,9 @@ def _render(options: argparse.Namespace) -> int:
             print(line, file=sys.stderr)
     where = options.namespace, options.service_account
     if options.kind == "rbac":
-        objects = rbac_objects(policy, *where, constrained=options.constrained)
+        objects = rbac_objects(
+            policy, *where, constrained=options.constrained, webhook=options.webhook
+        )
     else:
         objects = admission_objects(policy, *where)
     print(yaml.safe_dump_all(objects, sort_keys=False), end="")

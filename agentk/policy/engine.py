@@ -203,10 +203,12 @@ class Engine:
 
     :param policy: the policy.
     :ivar timed: whether decisions depend on the time.
+    :ivar modules: the modules that rules name.
     """
 
     def __init__(self, policy: PolicyFile) -> None:
         self.policy = policy
+        self.modules = frozenset(one for rule in policy.rules for one in rule.modules)
         rules = map(_Rule, policy.rules)
         # Deny rules come first, because they decide.
         self._rules = sorted(rules, key=lambda one: not one.denies)

@@ -10,13 +10,22 @@ import attrs
 from agentk.policy.questions import Question
 from tunnel.kubernetes import Purpose
 
-__all__ = ["STATE_SECRET", "Floor", "ProtectedObject"]
+__all__ = [
+    "ADMISSION_PREFIX",
+    "STATE_SECRET",
+    "WEBHOOK_SECRET",
+    "Floor",
+    "ProtectedObject",
+]
 
 #: Secret in agentk's own namespace with the highest serial of a policy.
 STATE_SECRET: Final = "agentk-policy-state"  # noqa: S105 - the name of a Secret
 
-#: Prefix of the names of admission policies that ``agentk-policy render admission``
-#: creates.
+#: Secret in agentk's own namespace with the keys of the admission webhook.
+WEBHOOK_SECRET: Final = "agentk-policy-webhook"  # noqa: S105 - the name of a Secret
+
+#: Prefix of the names of the webhook's registration, and of admission policies that
+#: ``agentk-policy render admission`` creates.
 ADMISSION_PREFIX: Final = "agentk-policy"
 
 _READING: Final = frozenset({"get", "list", "watch"})
@@ -133,11 +142,11 @@ class Floor:
         group, resource = question.group, question.resource
         namespace, name = question.namespace, question.name
         collection = question.verb == "deletecollection"
-        if group == _ADMISSION and resource.startswith("validatingadmissionpolic"):
+        if group == _ADMISSION and resource.startswith("validating"):
             if name.startswith(ADMISSION_PREFIX) or (collection and not name):
-                return "it would change an admission policy of the cluster's owner"
+                return "it would change how admission enforces the owner's policy"
         if (group, resource) == ("", "secrets") and (
-            name == STATE_SECRET or (collection and not name)
+            name in (STATE_SECRET, WEBHOOK_SECRET) or (collection and not name)
         ):
             if namespace == self.namespace or question.covers_namespaces:
                 return "it would change agentk's own records of its policy"

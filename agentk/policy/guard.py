@@ -34,6 +34,7 @@ from agentk.policy.signature import (
     read_signers,
 )
 from agentk.policy.state import ClusterState
+from agentk.policy.via import Via
 from tunnel.config import read
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.http1 import ResponseReceiver, UpstreamError, UpstreamPool
@@ -96,6 +97,7 @@ class PolicyGuard:
     :param clock: the clock for durations.
     :param now: returns the time in seconds since 1970.
     :param changed: called when `problem` has changed.
+    :param via: marks requests for admission; None without an admission webhook.
     :ivar problem: why the files are not in effect; empty if they are.
     """
 
@@ -107,9 +109,12 @@ class PolicyGuard:
     clock: IReactorTime
     now: Callable[[], float]
     changed: Callable[[], object] = lambda: None
+    via: Via | None = None
     problem: str = "agentk has not read the policy yet"
     #: Number of decisions by result: allowed, denied, or warned.
     results: Counter[str] = attrs.field(factory=Counter)
+    #: Number of decisions at admission by result, in the same words.
+    admissions: Counter[str] = attrs.field(factory=Counter)
     #: Number of running requests that ended because the policy denies them now.
     ended: int = 0
     _loaded: _Loaded | None = None
@@ -406,11 +411,7 @@ class PolicyGuard:
         if decision.allowed:
             self.results["allowed"] += 1
             return
-        warns = (
-            self._loaded is not None
-            and self._loaded.engine.policy.mode == "warn"
-            and decision.rule != "floor"
-        )
+        warns = self._warns(decision)
         self.results["warned" if warns else "denied"] += 1
         left_out = self._budget.spend(self.clock.seconds())
         if left_out is not None:
@@ -481,6 +482,47 @@ class PolicyGuard:
         if self._due != float("inf"):
             self._turn()
         self._enforce(Question.to_service(origin, namespace, name, port))
+
+    def marked(self, fields: bytes) -> bytes:
+        """See `tunnel.kubernetes.RequestGuard`."""
+        return fields if self.via is None else self.via.marked(fields)
+
+    # Admission.
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """The modules that rules of the policy name."""
+        return frozenset() if self._loaded is None else self._loaded.engine.modules
+
+    def admit(self, alternatives: Iterable[Question]) -> PolicyDecision:
+        """
+        Decide on a request that came through agentk, at its admission.
+
+        If the policy only warns, the decision permits the request and has a reason.
+
+        :param alternatives: what the request may be; one that is permitted suffices.
+        """
+        if self._due != float("inf"):
+            self._turn()
+        denied: PolicyDecision | None = None
+        for question in alternatives:
+            decision = self._decide(question)
+            if decision.allowed:
+                self.admissions["allowed"] += 1
+                return decision
+            denied = denied or decision
+        assert denied is not None
+        warns = self._warns(denied)
+        self.admissions["warned" if warns else "denied"] += 1
+        return attrs.evolve(denied, allowed=warns)
+
+    def _warns(self, decision: PolicyDecision) -> bool:
+        """Return whether a denial has no effect."""
+        return (
+            self._loaded is not None
+            and self._loaded.engine.policy.mode == "warn"
+            and decision.rule != "floor"
+        )
 
     # Running requests.
 
@@ -594,6 +636,14 @@ class PolicyCollector(Collector):
         for result in ("allowed", "denied", "warned"):
             decisions.add_metric([result], guard.results[result])
         yield decisions
+        admissions = CounterMetricFamily(
+            "agentk_policy_admissions",
+            "Decisions of the admission webhook by result.",
+            labels=["result"],
+        )
+        for result in ("allowed", "denied", "warned"):
+            admissions.add_metric([result], guard.admissions[result])
+        yield admissions
         yield CounterMetricFamily(
             "agentk_policy_ended_requests",
             "Running requests that ended because the policy denies them now.",

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import attrs
 
 from agentk.policy.document import AUTHENTICATED, UNAUTHENTICATED
+from agentk.policy.via import VIA
 from tunnel.kubernetes import (
     RequestInfo,
     RequestOrigin,
@@ -25,6 +26,7 @@ __all__ = [
     "AGENTK",
     "Identity",
     "Question",
+    "added_groups",
     "identity_of",
     "impersonation_in",
     "questions_of",
@@ -109,10 +111,10 @@ class Identity:
 
     @groups.default
     def _groups(self) -> tuple[str, ...]:
-        return (*self.named, *_added_groups(self.user, self.named))
+        return (*self.named, *added_groups(self.user, self.named))
 
 
-def _added_groups(user: str | None, named: Collection[str]) -> Iterator[str]:
+def added_groups(user: str | None, named: Collection[str]) -> Iterator[str]:
     """
     Yield the groups that the API server adds to an impersonated user.
 
@@ -165,7 +167,10 @@ def _identity(fields: bytes) -> Identity:
         elif name == b"group":
             groups.append(value)
         elif name.startswith(b"extra-"):
-            extra.append(unquote(name[6:].decode("latin-1")).lower())
+            key = unquote(name[6:].decode("latin-1")).lower()
+            # agentk itself writes this one.
+            if key != VIA:
+                extra.append(key)
         else:
             others = others or name != b"uid"
     problem = ""

@@ -14,8 +14,16 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from agentk.policy.document import NamePattern, PolicyFile, PolicyRule, ResourcePattern
-from agentk.policy.floor import ADMISSION_PREFIX, STATE_SECRET
+from agentk.policy.document import (
+    AUTHENTICATED,
+    UNAUTHENTICATED,
+    NamePattern,
+    PolicyFile,
+    PolicyRule,
+    ResourcePattern,
+)
+from agentk.policy.floor import ADMISSION_PREFIX, STATE_SECRET, WEBHOOK_SECRET
+from agentk.policy.via import VIA
 
 __all__ = ["admission_objects", "rbac_objects", "wider_rules"]
 
@@ -53,6 +61,8 @@ _VARIABLES: Final = (
 )
 _NAMESPACE: Final = "variables.place"
 _NAME: Final = "variables.object_name"
+_IS_USER: Final = "variables.is_user"
+_USER: Final = "request.userInfo.username"
 
 
 #: Rights of agentk to find out which cluster it is in, and which roles to protect.
@@ -101,11 +111,22 @@ _STATE_RIGHTS: Final[tuple[dict[str, Any], ...]] = (
 )
 
 
+#: Rights of agentk to keep the keys of its admission webhook.
+_WEBHOOK_RIGHTS: Final[tuple[dict[str, Any], ...]] = (
+    {**_STATE_RIGHTS[0], "resourceNames": [WEBHOOK_SECRET]},
+)
+
+
 # RBAC.
 
 
 def rbac_objects(
-    policy: PolicyFile, namespace: str, account: str, *, constrained: bool = False
+    policy: PolicyFile,
+    namespace: str,
+    account: str,
+    *,
+    constrained: bool = False,
+    webhook: bool = False,
 ) -> list[dict[str, Any]]:
     """
     Return roles for the account of agentk, and their bindings.
@@ -114,6 +135,7 @@ def rbac_objects(
     :param account: its service account.
     :param constrained: whether to use constrained impersonation (KEP-5284), which
         Kubernetes 1.36 has: agentk may act as users only for what the rules permit.
+    :param webhook: whether agentk serves an admission webhook.
     """
     whole: list[dict[str, Any]] = []
     by_namespace: dict[str, list[dict[str, Any]]] = {}
@@ -137,6 +159,9 @@ def rbac_objects(
     whole += _OWN_RIGHTS
     # What agentk needs for its policy: see `agentk.policy.state`.
     by_namespace.setdefault(namespace, []).extend(_STATE_RIGHTS)
+    if webhook:
+        by_namespace[namespace] += _WEBHOOK_RIGHTS
+        whole += _registration(namespace, constrained)
     subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
     objects: list[dict[str, Any]] = []
     objects += _role("ClusterRole", "", whole, subject)
@@ -246,6 +271,23 @@ def _impersonation(policy: PolicyFile, constrained: bool) -> Iterator[dict[str, 
         yield found
 
 
+def _registration(namespace: str, constrained: bool) -> Iterator[dict[str, Any]]:
+    """Yield the rights to register the admission webhook, and to mark requests."""
+    webhooks = {
+        "apiGroups": [_ADMISSION],
+        "resources": ["validatingwebhookconfigurations"],
+    }
+    name = f"{ADMISSION_PREFIX}-{namespace}"
+    yield {**webhooks, "verbs": ["create"]}
+    yield {**webhooks, "resourceNames": [name], "verbs": ["get", "patch"]}
+    yield {
+        "apiGroups": ["authentication.k8s.io"],
+        "resources": [f"userextras/{VIA}"],
+        "resourceNames": [namespace],
+        "verbs": ["impersonate:user-info" if constrained else "impersonate"],
+    }
+
+
 def wider_rules(policy: PolicyFile) -> Iterator[str]:
     """Yield how the roles are wider than a policy, one line each."""
     for rule in policy.rules:
@@ -277,7 +319,8 @@ def admission_objects(
     policy: PolicyFile, namespace: str, account: str
 ) -> list[dict[str, Any]]:
     """
-    Return a ValidatingAdmissionPolicy for the account of agentk, and its binding.
+    Return a ValidatingAdmissionPolicy for the account of agentk and the users that it
+    impersonates, and its binding.
 
     :param namespace: the namespace of agentk.
     :param account: its service account.
@@ -285,7 +328,7 @@ def admission_objects(
     allows = [one for one in policy.rules if not one.denies]
     denies = [one for one in policy.rules if one.denies]
     own = (
-        f"{_NAMESPACE} == {_text(namespace)} && ("
+        f"!{_IS_USER} && {_NAMESPACE} == {_text(namespace)} && ("
         "(request.resource.group == '' && request.resource.resource in "
         "['configmaps', 'secrets']) || "
         "request.resource.group == 'coordination.k8s.io')"
@@ -304,8 +347,8 @@ def admission_objects(
         }
     ]
     for rule in denies:
-        # agentk itself enforces rules that depend on the time or on users.
-        if rule.window or rule.users or rule.groups or rule.argv0 or rule.modules:
+        # agentk and its admission webhook enforce rules that depend on more.
+        if rule.window or rule.argv0 or rule.modules:
             continue
         condition = _condition(rule)
         if condition:
@@ -339,7 +382,8 @@ def admission_objects(
                 "matchConditions": [
                     {
                         "name": "agentk",
-                        "expression": f"request.userInfo.username == {_text(user)}",
+                        "expression": f"request.userInfo.username == {_text(user)} || "
+                        f"({_through(namespace)})",
                     }
                 ],
                 "variables": [
@@ -348,7 +392,8 @@ def admission_objects(
                         "expression": f"has(request.{field}) ? request.{field} : ''",
                     }
                     for name, field in _VARIABLES
-                ],
+                ]
+                + [{"name": "is_user", "expression": _through(namespace)}],
                 "validations": validations,
             },
         },
@@ -364,6 +409,12 @@ def admission_objects(
 def _text(text: str) -> str:
     """Return a literal of CEL."""
     return json.dumps(text)
+
+
+def _through(namespace: str) -> str:
+    """Return whether the user of a request was impersonated by agentk, in CEL."""
+    extra, key = "request.userInfo.extra", _text(VIA)
+    return f"has({extra}) && {key} in {extra} && {_text(namespace)} in {extra}[{key}]"
 
 
 def _condition(rule: PolicyRule) -> str:
@@ -391,6 +442,11 @@ def _condition(rule: PolicyRule) -> str:
     if rule.names:
         named = _any(_matches(_NAME, one) for one in rule.names)
         parts.append(f"({_NAME} == '' || {named})" if rule.denies else named)
+    if rule.users:
+        parts += [_IS_USER, _any(_matches(_USER, one) for one in rule.users)]
+    if rule.groups:
+        any_group = _any(_matches_group(one) for one in rule.groups)
+        parts += [_IS_USER, f"request.userInfo.groups.exists(group, {any_group})"]
     return " && ".join(parts)
 
 
@@ -433,6 +489,15 @@ def _kind(pattern: ResourcePattern, wide: bool) -> str:
     elif pattern.subresource or not wide:
         parts.append(f"variables.subresource == {_text(pattern.subresource)}")
     return "(" + " && ".join(parts or ["true"]) + ")"
+
+
+def _matches_group(glob: NamePattern) -> str:
+    """Return the condition of `Patterns.match_group` in CEL."""
+    condition = _matches("group", glob)
+    if glob.is_literal or glob.text == "*":
+        return condition
+    added = json.dumps([AUTHENTICATED, UNAUTHENTICATED])
+    return f"({condition} && !(group in {added}))"
 
 
 def _matches(value: str, glob: NamePattern) -> str:

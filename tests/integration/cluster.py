@@ -9,6 +9,7 @@ import os
 import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -64,13 +65,33 @@ class ControlPlane:
         """One request with all rights, for what a test needs beforehand."""
         return json.loads(self._answer(method, path, body))
 
+    def refusal(
+        self, method: str, path: str, fields: dict[str, str], body: object
+    ) -> str:
+        """
+        Send a request with further header fields, such as those of impersonation.
+
+        :returns: the message of the API server; empty if the request succeeded.
+        """
+        try:
+            self._answer(method, path, body, fields)
+        except urllib.error.HTTPError as error:
+            return str(json.loads(error.read())["message"])
+        return ""
+
     def events(self, path: str, version: str) -> list[Any]:
         """What a watch tells of the objects at *path* since *version*."""
         query = f"watch=true&resourceVersion={version}&timeoutSeconds=2"
         lines = self._answer("GET", f"{path}?{query}").splitlines()
         return [json.loads(line) for line in lines]
 
-    def _answer(self, method: str, path: str, body: object = None) -> bytes:
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        fields: dict[str, str] | None = None,
+    ) -> bytes:
         context = ssl.create_default_context(cadata=self.authority.decode())
         request = urllib.request.Request(
             self.server + path,
@@ -78,6 +99,7 @@ class ControlPlane:
             {
                 "Authorization": f"Bearer {self.token}",
                 "Content-Type": "application/json",
+                **(fields or {}),
             },
             method=method,
         )

@@ -54,6 +54,21 @@ spec:
 """
 
 
+CONFIG_MAP = {"metadata": {"generateName": "x-"}}
+
+
+def marked_as(user: str, group: str, mark: str) -> dict[str, str]:
+    """
+    Return the header fields of a request that agentk sends as a user.
+
+    :param mark: the namespace of agentk; empty for a request beside agentk.
+    """
+    fields = {"Impersonate-User": user, "Impersonate-Group": group}
+    if mark:
+        fields["Impersonate-Extra-txkas.dev%2Fvia"] = mark
+    return fields
+
+
 class PolicyStand:
     """kas, agentk with a policy, and kubectl."""
 
@@ -71,7 +86,11 @@ class PolicyStand:
             f"modules:\n  cluster_data: {{}}\npolicy:\n  file: {self.policy}\n"
         )
         self.options: tuple[str, ...] = ("--configuration-file", str(options))
-        self.agentk = Agentk(kas, kas.add_agent("main"), cluster.agent)
+        self.agentk = self.make_agentk()
+
+    def make_agentk(self) -> Agentk:
+        """Return agentk with all rights."""
+        return Agentk(self.kas, self.kas.add_agent("main"), self.cluster.agent)
 
     def write(self, serial: int, more: str = "") -> None:
         """Replace the policy."""
@@ -350,6 +369,8 @@ rules:
    namespaces: ["{namespace[:-1]}*"]}}
 - {{name: scale, allow: [patch], resources: [deployments.apps/scale]}}
 - {{name: names, deny: ["*"], resources: [configmaps], names: ["keep-*"]}}
+- {{name: mallory, deny: ["*"], resources: ["*"], users: ["mall*"]}}
+- {{name: users, allow: [create], resources: [serviceaccounts], groups: ["system:*"]}}
 """
     )
     kubectl = Kubectl(
@@ -414,6 +435,19 @@ rules:
         ):
             done = kubectl(*arguments, *admin)
             assert done.code != 0 and reason in done.err, (arguments, done)
+        # The users that agentk impersonates are bound as well, and only these.
+        for user, mark, where, wanted in (
+            ("carol", own, namespace, ""),
+            ("carol", own, "default", "no rule"),
+            ("carol", "", "default", ""),
+            ("carol", "another", "default", ""),
+            ("mallory", own, namespace, "the rule 'mallory'"),
+            ("mallory", "", namespace, ""),
+        ):
+            where_path = f"/api/v1/namespaces/{where}/configmaps"
+            fields = marked_as(user, "system:masters", mark)
+            said = control_plane.refusal("POST", where_path, fields, CONFIG_MAP)
+            assert wanted in said and bool(wanted) == bool(said), (user, where, said)
         attach = kubectl("attach", "web", *admin)
         assert b"no rule" in attach.err, attach.err
         # Others are not concerned.

@@ -91,6 +91,11 @@ class RequestGuard(Protocol):
         :param fields: the fields as they are sent, each preceded by CR LF.
         """
 
+    def marked(self, fields: bytes) -> bytes:
+        """
+        Return the fields to send in place of the fields that `check` has permitted.
+        """
+
     def check_right(self, origin: RequestOrigin, fields: bytes, right: Right) -> None:
         """
         Check a right whose data agentk already has.
@@ -155,7 +160,12 @@ class GuardedUpstream:
         """
         self.check(method, target, fields, bool(upgrade))
         request = self._pool.request(
-            method, target, fields, receiver, upgrade=upgrade, **rest
+            method,
+            target,
+            self._guard.marked(fields),
+            receiver,
+            upgrade=upgrade,
+            **rest,
         )
         request.origins = self.origins
         return request

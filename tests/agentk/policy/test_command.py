@@ -359,7 +359,7 @@ def test_admission() -> None:
     permitted, no = (one["expression"] for one in spec["validations"])
     assert "configmaps" in permitted and "startsWith" in permitted
     assert "secrets" not in permitted.replace("'configmaps', 'secrets'", "")
-    assert no.startswith("(variables.place")
+    assert no.startswith("(!variables.is_user && variables.place")
 
 
 def test_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,11 +129,12 @@ def test_identity() -> None:
     found = identity_of(
         b"\r\nAccept: */*\r\niMPERSONATE-user:  alice \r\nimpersonate-Group: dev"
         b"\r\nImpersonate-Group: ops\r\nImpersonate-Uid: 1"
-        b"\r\nImpersonate-Extra-txkas.dev%2FVia: x\r\nHost: a"
+        b"\r\nImpersonate-Extra-Example.org%2FTeam: x\r\nHost: a"
+        b"\r\nImpersonate-Extra-txkas.dev%2FVia: x"
     )
     assert (found.user, found.named, found.problem) == ("alice", ("dev", "ops"), "")
     assert found.groups == ("dev", "ops", "system:authenticated")
-    assert found.extra == ("txkas.dev/via",)
+    assert found.extra == ("example.org/team",)
     assert identity_of(b"\r\nAccept: impersonate-user: x\r\nHost: a") == AGENTK
 
 

@@ -64,6 +64,17 @@ kubernetes:
 modules:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- if or .Values.config.policy .Values.admission.enabled }}
+policy:
+  {{- with .Values.config.policy }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- if .Values.admission.enabled }}
+  admission:
+    address: ":8443"
+    service: {{ include "agentk.fullname" . }}-admission
+  {{- end }}
+{{- end }}
 {{- with .Values.config.observability }}
 {{- if or .tracing .sentry .profile }}
 observability:

@@ -1,0 +1,251 @@
+"""
+Secret with the certificates of the admission webhook, and its registration.
+
+    Secret agentk-policy-webhook                        the certificates and keys
+    ValidatingWebhookConfiguration agentk-policy-NAME   NAME: agentk's own namespace
+
+All replicas of agentk share both.  Each of them looks once a minute whether a new
+certificate is due, and whether the registration is as it should be.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from secrets import token_hex
+from typing import Any, Final
+
+import attrs
+
+from agentk.config import AdmissionSettings
+from agentk.policy.admission.certificates import Certificates, Identified
+from agentk.policy.floor import ADMISSION_PREFIX, WEBHOOK_SECRET
+from agentk.policy.via import VIA
+from tunnel.api import IKubernetesClient, KubernetesResource
+from tunnel.errors import CallError, Status
+
+__all__ = ["PATH", "Registration", "WebhookState"]
+
+#: First part of the path; a secret follows.
+PATH: Final = "/admit/"
+
+#: Seconds for which the API server waits for agentk.
+TIMEOUT: Final = 3
+
+FIELD_MANAGER: Final = "agentk"
+
+_SECRETS: Final = KubernetesResource("", "v1", "Secret", "secrets", True)
+_GROUP: Final = "admissionregistration.k8s.io/v1"
+
+#: Attempts to write the Secret while other replicas of agentk write it, too.
+ATTEMPTS: Final = 3
+
+
+@attrs.frozen
+class WebhookState:
+    """
+    Content of the Secret.
+
+    :ivar token: the secret part of the path.
+    :ivar version: version of the Secret; empty if it does not exist.
+    """
+
+    certificates: Certificates = attrs.field(factory=Certificates)
+    token: str = attrs.field(default="", repr=False)
+    version: str = ""
+
+
+@attrs.define(eq=False)
+class Registration:
+    """
+    Reader and writer of both objects.
+
+    :param client: a client with agentk's own permissions and without a guard.
+    :param namespace: agentk's own namespace.
+    """
+
+    _client: IKubernetesClient
+    _namespace: str
+    _settings: AdmissionSettings
+
+    @property
+    def name(self) -> str:
+        """Name of the ValidatingWebhookConfiguration."""
+        return f"{ADMISSION_PREFIX}-{self._namespace}"
+
+    @property
+    def _secret(self) -> str:
+        return f"Secret {self._namespace}/{WEBHOOK_SECRET}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Host names and addresses that the API server connects to."""
+        if self._settings.service:
+            return (f"{self._settings.service}.{self._namespace}.svc",)
+        return (self._settings.host,)
+
+    async def renew(self, now: datetime) -> WebhookState:
+        """
+        Return the state, after a change if one is due.
+
+        :raises CallError: the Secret cannot be read or written.
+        """
+        for left in reversed(range(ATTEMPTS)):
+            before = await self._read()
+            certificates = before.certificates.rotated(self.names, now)
+            if certificates is before.certificates and before.token:
+                return before
+            after = attrs.evolve(
+                before, certificates=certificates, token=before.token or token_hex(16)
+            )
+            try:
+                version = await self._write(after)
+            except CallError as error:
+                raced = (Status.ABORTED, Status.ALREADY_EXISTS)
+                if error.status not in raced or not left:
+                    raise _explained(error, self._secret) from None
+            else:
+                return attrs.evolve(after, version=version)
+        raise AssertionError
+
+    async def register(self, state: WebhookState) -> None:
+        """
+        Make the API server call the webhook.
+
+        :raises CallError: the registration cannot be written.
+        """
+        try:
+            await self._client.apply(
+                self._object(state), field_manager=FIELD_MANAGER, force=True
+            )
+        except CallError as error:
+            what = f"ValidatingWebhookConfiguration {self.name}"
+            raise _explained(error, what) from None
+
+    def _object(self, state: WebhookState) -> dict[str, Any]:
+        path = f"{PATH}{state.token}"
+        client: dict[str, Any] = {
+            "caBundle": base64.b64encode(state.certificates.accepted).decode()
+        }
+        if self._settings.service:
+            client["service"] = {
+                "namespace": self._namespace,
+                "name": self._settings.service,
+                "path": path,
+            }
+        else:
+            client["url"] = self._settings.url.rstrip("/") + path
+        # Each agentk judges only its own requests.
+        extra = "request.userInfo.extra"
+        key, own = json.dumps(VIA), json.dumps(self._namespace)
+        through = f"has({extra}) && {key} in {extra} && {own} in {extra}[{key}]"
+        return {
+            "apiVersion": _GROUP,
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": self.name},
+            "webhooks": [
+                {
+                    "name": "policy.agentk.txkas.dev",
+                    "admissionReviewVersions": ["v1"],
+                    "sideEffects": "None",
+                    "timeoutSeconds": TIMEOUT,
+                    # Requests of others do not match, so they do not depend on agentk.
+                    "failurePolicy": "Fail",
+                    "matchConditions": [
+                        {"name": "through-agentk", "expression": through}
+                    ],
+                    "rules": [
+                        {
+                            "operations": ["CREATE", "UPDATE", "DELETE", "CONNECT"],
+                            "apiGroups": ["*"],
+                            "apiVersions": ["*"],
+                            "resources": ["*/*"],
+                        }
+                    ],
+                    "clientConfig": client,
+                }
+            ],
+        }
+
+    async def _read(self) -> WebhookState:
+        try:
+            found = await self._client.get(_SECRETS, WEBHOOK_SECRET, self._namespace)
+        except CallError as error:
+            if error.status is Status.NOT_FOUND:
+                return WebhookState()
+            raise _explained(error, self._secret) from None
+        version = str(found["metadata"].get("resourceVersion", ""))
+        try:
+            data = {
+                key: base64.b64decode(value, validate=True)
+                for key, value in (found.get("data") or {}).items()
+            }
+            return attrs.evolve(_state(data), version=version)
+        except (KeyError, ValueError, TypeError, binascii.Error):
+            # A damaged Secret is replaced: nobody else needs its content.
+            return WebhookState(version=version)
+
+    async def _write(self, state: WebhookState) -> str:
+        metadata = {"name": WEBHOOK_SECRET, "namespace": self._namespace}
+        method, path = "POST", f"/api/v1/namespaces/{self._namespace}/secrets"
+        if state.version:
+            metadata["resourceVersion"] = state.version
+            method, path = "PUT", f"{path}/{WEBHOOK_SECRET}"
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata,
+            "data": {
+                key: base64.b64encode(value).decode()
+                for key, value in _data(state).items()
+            },
+        }
+        written = await self._client.json(method, path, body)
+        return str(written["metadata"]["resourceVersion"])
+
+
+def _explained(error: CallError, what: str) -> CallError:
+    if error.status is not Status.PERMISSION_DENIED:
+        return error
+    return CallError(
+        error.status,
+        f"agentk needs the permission to create and change the {what} (see "
+        f"'agentk-policy render rbac --webhook'): {error.message}",
+    )
+
+
+# Format of the Secret: one JSON text for each certificate.
+
+
+def _data(state: WebhookState) -> dict[str, bytes]:
+    found = state.certificates
+    data = {"token": state.token.encode(), "previous": found.previous}
+    for name, one in (("current", found.current), ("following", found.following)):
+        if one is not None:
+            data[f"{name}.crt"] = one.certificate
+            data[f"{name}.key"] = one.key
+            created = one.created.timestamp()
+            data[f"{name}.json"] = json.dumps([created, one.names]).encode()
+    return data
+
+
+def _state(data: Mapping[str, bytes]) -> WebhookState:
+    certificates = Certificates(
+        _identified(data, "current"),
+        _identified(data, "following") if "following.crt" in data else None,
+        data["previous"],
+    )
+    return WebhookState(certificates, data["token"].decode("ascii"))
+
+
+def _identified(data: Mapping[str, bytes], name: str) -> Identified:
+    created, names = json.loads(data[f"{name}.json"])
+    return Identified(
+        data[f"{name}.crt"],
+        data[f"{name}.key"],
+        datetime.fromtimestamp(created, UTC),
+        tuple(map(str, names)),
+    )
