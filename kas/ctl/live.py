@@ -45,7 +45,11 @@ WATCH_PAUSE = 2.0
 NAMED = 10
 
 #: The columns of each kind of rows: heading, and key in the row.
+_DECLARING = [("TOOL", "tool"), ("STATED", "stated"), ("VERSION", "version")]
 _COLUMNS: Mapping[str, Sequence[tuple[str, str]]] = {
+    "Application": _DECLARING,
+    "HelmRelease": _DECLARING,
+    "Kustomization": _DECLARING,
     "Node": [("STATE", "state"), ("VERSION", "version"), ("REASON", "reason")],
     "Event": [
         ("OBJECT", "object"),
@@ -54,6 +58,7 @@ _COLUMNS: Mapping[str, Sequence[tuple[str, str]]] = {
         ("MESSAGE", "message"),
     ],
     "CronJob": [("SCHEDULE", "schedule"), ("SUSPENDED", "suspended"), ("LAST", "last")],
+    "Service": [("TYPE", "type"), ("PORTS", "ports"), ("ADDRESSES", "addresses")],
 }
 #: The views whose columns this program knows; the empty name selects a view by kind.
 _KNOWN_VIEWS = ("", "workloads", "nodes", "problems", "events")

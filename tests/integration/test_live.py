@@ -175,6 +175,11 @@ def config_reader(live: Live, name: str, *namespaces: str) -> str:
 
 def ask(live: Live, path: str, token: str) -> Any:
     """Return the answer of the query API."""
+    return json.loads(fetched(live, path, token))
+
+
+def fetched(live: Live, path: str, token: str) -> bytes:
+    """Return the body of the answer of the query API."""
     context = ssl.create_default_context(cafile=live.kas.authority)
     request = urllib.request.Request(
         f"https://localhost:{live.port}/api/v1/{path}",
@@ -184,7 +189,8 @@ def ask(live: Live, path: str, token: str) -> Any:
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
     with opener.open(request, timeout=30) as answer:
-        return json.loads(answer.read())
+        body: bytes = answer.read()
+        return body
 
 
 def test_rows_of_a_user(live: Live) -> None:

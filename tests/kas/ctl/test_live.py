@@ -32,6 +32,22 @@ def test_workloads() -> None:
     assert lines == [["main", "shop", "web", "1/2", "failed", "x"]]
 
 
+def test_services() -> None:
+    found = row("web", type="ClusterIP", ports=[80, 443], addresses=["10.0.0.1"])
+    head, lines = table([found | {"kind": "Service"}])
+    assert head[3:] == ["TYPE", "PORTS", "ADDRESSES"]
+    assert lines[0][3:] == ["ClusterIP", "80, 443", "10.0.0.1"]
+
+
+@pytest.mark.parametrize("kind", ["Application", "HelmRelease", "Kustomization"])
+def test_declaring_objects(kind: str) -> None:
+    """They show what they say of themselves."""
+    found = row("web", tool="Argo CD", stated={"health": "Degraded"}, version="1")
+    head, lines = table([found | {"kind": kind}])
+    assert head[3:] == ["TOOL", "STATED", "VERSION"]
+    assert lines[0][3:] == ["Argo CD", "health=Degraded", "1"]
+
+
 def test_problems() -> None:
     found = [row("web", state="failed", since=10.0, reason="x")]
     head, lines = table(found, "problems")

@@ -13,8 +13,10 @@ from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs
 
 from modules.cluster_data.agent.table import Table, TableKey
+from modules.cluster_data.agent.view_registry import OWN_VIEWS
 from modules.cluster_data.server.store import row_store, view_rows
 from modules.cluster_data.server.store.queries import (
+    VIEWS_OF_KINDS,
     FoundRow,
     ListScope,
     RowQuery,
@@ -420,6 +422,24 @@ def filled(stand: StoreStand) -> None:
             row("job", b"{}", group="batch", kind="Job"),
         )
     )
+
+
+def test_views_of_kinds() -> None:
+    """A kind without a view finds the objects of each view of agentk."""
+    views = {one.name for one in OWN_VIEWS}
+    # This one has further rows of the same objects.
+    assert views - {"problems"} == set(VIEWS_OF_KINDS)
+
+
+@pytest.mark.parametrize("kind", ["svc", "Service", "services"])
+def test_services(stand: StoreStand, kind: str) -> None:
+    stand.run(stand.store.welcome(MAIN, EPOCH))
+    web = row("web", group="", kind="Service")
+    parts = {"view": "services", "sequence": 1, "first": True, "last": True}
+    stand.run(stand.store.snapshot(MAIN, wire.Snapshot(rows=[web], **parts)))
+    query = RowQuery(view="", kind=kind)
+    found = stand.run(stand.store.read(lambda db: find_rows(db, query, None)))[0]
+    assert [one.name for one in found] == ["web"]
 
 
 @pytest.mark.parametrize(

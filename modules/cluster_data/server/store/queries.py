@@ -50,10 +50,11 @@ _SHORT = {
     "ns": "namespaces",
     "po": "pods",
     "sts": "statefulsets",
+    "svc": "services",
 }
 
 #: The views with one row for each object of their kinds.
-VIEWS_OF_KINDS = ("workloads", "nodes", "events")
+VIEWS_OF_KINDS = ("workloads", "nodes", "events", "applications", "services")
 
 _ORDER = "agent_id, api_group, kind, namespace, name, part"
 
