@@ -34,6 +34,19 @@ RETRY_FIRST, RETRY_MOST = 10.0, 60.0
 MAX_IDLE = 1000
 
 
+@attrs.frozen
+class _Caller:
+    """
+    A caller that waits.
+
+    :ivar known: the commit that the caller already has; empty if it has none.
+    :ivar since: when it began to wait.
+    """
+
+    known: str
+    since: float
+
+
 @attrs.define(eq=False)
 class FollowedRef:
     """
@@ -52,8 +65,7 @@ class FollowedRef:
     _period: float
     _clock: IReactorTime
     _random: Callable[[], float]
-    #: Waiting callers, each with the commit that the caller already has.
-    _waiting: dict[Deferred[str], str] = attrs.Factory(dict)
+    _waiting: dict[Deferred[str], _Caller] = attrs.Factory(dict)
     #: Full name of the ref; ``HEAD`` if the branch is unknown.
     whole: str = attrs.field(default="", init=False)
     _commit: str = ""
@@ -85,7 +97,7 @@ class FollowedRef:
         if self._commit and self._commit != known and fresh:
             return self._commit
         waiter: Deferred[str] = Deferred()
-        self._waiting[waiter] = known
+        self._waiting[waiter] = _Caller(known, self._clock.seconds())
         # Read the ref instead of using an older result: the result may be older than
         # the caller's commit from another kas, and would roll the cluster back.
         self._look_at(self._looked_at + self._period if fresh else self._next)
@@ -128,12 +140,12 @@ class FollowedRef:
 
     def _look(self) -> None:
         self._call = None
-        self._looked_at = self._clock.seconds()
-        self._next = self._looked_at + MIN_PAUSE
-        self._looking = looking = Deferred.fromCoroutine(self._resolve())
+        self._looked_at = now = self._clock.seconds()
+        self._next = now + MIN_PAUSE
+        self._looking = looking = Deferred.fromCoroutine(self._resolve(now))
         looking.addBoth(self._looked)
 
-    async def _resolve(self) -> None:
+    async def _resolve(self, began: float) -> None:
         try:
             commit = await self.repository.resolve(self.ref)
             if self.ref != "HEAD":
@@ -152,8 +164,10 @@ class FollowedRef:
             return
         self._failed_at = None
         self._backoff.reset()
-        for waiter, known in tuple(self._waiting.items()):
-            if known != self._commit and not waiter.called:
+        for waiter, caller in tuple(self._waiting.items()):
+            # As in `next`, for a read that took longer than the caller has waited.
+            is_old = caller.since - began >= MIN_PAUSE
+            if caller.known != self._commit and not is_old and not waiter.called:
                 waiter.callback(self._commit)
 
     def _looked(self, failure: Any) -> None:
@@ -166,11 +180,17 @@ class FollowedRef:
                     "kas failed to read the repository; see its log",
                 )
             )
-        if any(not waiter.called for waiter in self._waiting):
+        waiting = [
+            caller for waiter, caller in self._waiting.items() if not waiter.called
+        ]
+        if waiting:
             period = self._period * (0.9 + self._random() / 10)
-            # If a push was announced during this read, read again.
-            pushed = self._looked_at == float("-inf")
-            self._look_at(self._next if pushed else self._looked_at + period)
+            # Read again if a push was announced during this read, or if the read was
+            # too old for a caller that came during it.
+            again = self._looked_at == float("-inf") or any(
+                one.known != self._commit for one in waiting
+            )
+            self._look_at(self._next if again else self._looked_at + period)
 
     def _fail(self, error: CallError) -> None:
         for waiter in tuple(self._waiting):

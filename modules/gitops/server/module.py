@@ -282,16 +282,19 @@ class GitopsServer:
                 followed = self._refs.get(name, address, ref)
                 return await self._next(agent, followed, "")
         followed = self._refs.get(name, address, ref)
-        if request.only_commit and not request.commit_id:
-            # Return the current commit of the ref instead of a recent result.
-            followed.pushed()
-        if not followed.followed:
-            # Only the first read of a ref needs a slot: ``poll_period`` and pushes
-            # limit the later reads.
+        # Return the current commit of the ref instead of a recent result.
+        is_forced = request.only_commit and not request.commit_id
+        commit = ""
+        if is_forced or not followed.followed:
+            # Reads that this agent causes need a slot: ``poll_period`` and pushes limit
+            # all others.
             async with self._slots.slot(agent.agent_id):
-                await self._next(agent, followed, "")
+                if is_forced:
+                    followed.pushed()
+                commit = await self._next(agent, followed, "")
         while True:
-            commit = await self._next(agent, followed, request.commit_id)
+            if commit in ("", request.commit_id):
+                commit = await self._next(agent, followed, request.commit_id)
             if request.only_commit:
                 return commit
             delivery = self._api.capabilities.get(IConfigurationDelivery)
@@ -303,6 +306,7 @@ class GitopsServer:
             # Read the ref again, because a newer commit exists, and agentk may already
             # have the configuration file of the newer commit.
             followed.pushed()
+            commit = ""
 
     async def _check_history(
         self, address: GitAddress | GitalyAddress, commit: str, ref: str

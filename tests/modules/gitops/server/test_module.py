@@ -820,6 +820,32 @@ class ServerTests(SynchronousTestCase):
         self.assertTrue(all(one.ended for one in crowd))
         self.assertEqual(len(self.server._slots), 0)
 
+    def test_forced_reads_of_one_agent(self) -> None:
+        """They need slots, even if other streams follow their refs."""
+        branches = [f"b{number}" for number in range(20)]
+        for number, branch in enumerate(branches):
+            files = {"a.yaml": f"{number}"}
+            commit = self.repository.commit(files, f"refs/heads/{branch}")
+            # This stream waits for the next commit.
+            self.ask(branch=branch, commit=commit)
+        self.passes(20)
+        hanging: list[Deferred[str]] = []
+
+        async def slow(ref: str = "HEAD") -> str:
+            hanging.append(Deferred())
+            return await hanging[-1]
+
+        self.patch(self.repository, "resolve", slow)
+        for branch in branches:
+            request = _Request(
+                only_commit=True,
+                paths=[rpc_pb2.Path(glob="*")],
+                ref=rpc_pb2.Ref(branch=branch),
+            )
+            Reading(self.asker, request)
+        self.passes(20)
+        self.assertEqual(len(hanging), module.READINGS)
+
     def test_histories_of_one_agent(self) -> None:
         """One at a time: each may fetch a repository as a whole."""
         hanging: list[Deferred[bool]] = []
