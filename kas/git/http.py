@@ -13,10 +13,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from zope.interface import implementer
 
-from kas.git.names import check_commit, full_ref
+from kas.git.names import check_commit, full_ref, is_commit
 from kas.git.objects import Objects
 from kas.git.program import Ended, GitProgram
-from kas.git.ref_resolver import RefResolver
+from kas.git.ref_resolver import Known, RefResolver
 from tunnel.api import GitAddress, IRepository, TreeEntry
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.files import read_secret_file
@@ -30,6 +30,10 @@ HISTORY_DEPTHS = (1000, 2**31 - 1)
 
 #: Filter that limits a fetch to commits, if the server supports it.
 NO_TREES = "tree:0"
+
+#: Maximum bytes of a list of refs: for each name, `MAX_TOGETHER` of them, and the same
+#: name below other prefixes.
+MAX_LISTED = 4 * 1024 * 1024
 
 #: Pattern for the line of ``git ls-remote --symref`` that names the branch of HEAD.
 _SYMREF = re.compile(rb"^ref: (refs/heads/[^\t\n]+)\tHEAD$", re.MULTILINE)
@@ -58,7 +62,7 @@ class HttpRepository:
         self._objects: Objects | None = None
         #: Size of the copy in bytes; 0 before the first fetch.
         self.copy_bytes = 0
-        self._resolver = RefResolver(self._fetched)
+        self._resolver = RefResolver(self._fetched, self._unchanged)
 
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
         """See `IRepository.resolve`."""
@@ -148,6 +152,38 @@ class HttpRepository:
             await self._fetch(self._objects.folder, ref)
         self.copy_bytes = sum(self._packs())
         return await self._here().find(_own(ref))
+
+    async def _unchanged(self, refs: Sequence[str]) -> Known:
+        """
+        Return the commits of the refs that are as in the copy, and errors for refs that
+        the server does not have.
+
+        :raises CallError: if the server cannot be asked.
+        """
+        if self._objects is None or self._is_old():
+            return {}
+        names = [one for one in refs if not is_commit(one)]
+        ended = await self._program.run(
+            self._objects.folder,
+            "ls-remote",
+            "--end-of-options",
+            self._address.url,
+            *names,
+            most=MAX_LISTED,
+            fetches=True,
+            configuration=self._configuration(),
+        )
+        if ended.code:
+            raise _fetch_error(ended, names[0], self._program.limits.pack)
+        there = _listed(ended.out)
+        here = await self._objects.refs([_own(one) for one in names])
+        found: dict[str, str | CallError] = {}
+        for ref in names:
+            if ref not in there:
+                found[ref] = _no_ref(ref)
+            elif (own := here.get(_own(ref))) and own.id == there[ref]:
+                found[ref] = own.commit
+        return found
 
     def _is_old(self) -> bool:
         limits = self._program.limits
@@ -246,13 +282,26 @@ def _sweep(folder: str) -> None:
         left.unlink(missing_ok=True)
 
 
+def _listed(out: bytes) -> dict[str, str]:
+    """Return the ids of the objects that refs name, by ref."""
+    found: dict[str, str] = {}
+    for line in out.decode("utf-8", "replace").splitlines():
+        id_, _, ref = line.partition("\t")
+        found[ref] = id_
+    return found
+
+
+def _no_ref(ref: str) -> CallError:
+    what = "no commit on its default branch" if ref == "HEAD" else f"no {ref}"
+    return CallError(Status.NOT_FOUND, f"the repository has {what}")
+
+
 def _fetch_error(ended: Ended, ref: str, pack: int) -> CallError:
     """Return the error for a failed fetch."""
     said = ended.complaint
     low = said.lower()
     if "couldn't find remote ref" in low or "not our ref" in low:
-        what = "no commit on its default branch" if ref == "HEAD" else f"no {ref}"
-        return CallError(Status.NOT_FOUND, f"the repository has {what}")
+        return _no_ref(ref)
     if "authentication failed" in low or "terminal prompts disabled" in low:
         return CallError(
             Status.PERMISSION_DENIED, "the Git server rejects the credentials"

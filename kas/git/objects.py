@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import attrs
+
 from kas.git.names import MAX_NAME, check_commit, check_path
 from kas.git.pieces import in_pieces
 from kas.git.program import Ended, GitProgram
 from tunnel.api import TreeEntry, TreeEntryKind
 from tunnel.errors import CallError, Status
 
-__all__ = ["Objects"]
+__all__ = ["LocalRef", "Objects"]
 
 _KINDS = {
     b"100644": TreeEntryKind.FILE,
@@ -34,6 +36,21 @@ _FOLDER = TreeEntryKind.FOLDER
 #: Maximum bytes of the line before a file's content, which contains its id, kind and
 #: size.
 _HEAD = 128
+
+#: Maximum bytes of a list of refs that a caller names.
+MAX_REFS = 4 * 1024 * 1024
+
+
+@attrs.frozen
+class LocalRef:
+    """
+    A ref.
+
+    :ivar id: the object that it names, which may be a tag.
+    """
+
+    id: str
+    commit: str
 
 
 class _Enough(CallError):
@@ -78,6 +95,27 @@ class Objects:
         if ended.code or not found:
             raise self._failed(ended, f"the repository has no {_shown(ref)}")
         return check_commit(found)
+
+    async def refs(self, names: Sequence[str]) -> dict[str, LocalRef]:
+        """Return those refs of *names* (full names) that exist and lead to commits."""
+        ended = await self._program.run(
+            self.folder,
+            "for-each-ref",
+            "--format=%(refname) %(objectname) %(objecttype) %(*objectname) "
+            "%(*objecttype)",
+            "--end-of-options",
+            *names,
+            most=MAX_REFS,
+        )
+        if ended.code:
+            raise self._failed(ended, "the refs of the copy cannot be read")
+        found: dict[str, LocalRef] = {}
+        for line in ended.out.decode("utf-8", "replace").splitlines():
+            name, id_, kind, tagged, tagged_kind = line.split(" ")
+            # An annotated tag is an object of its own.
+            if "commit" in (kind, tagged_kind):
+                found[name] = LocalRef(id_, tagged or id_)
+        return found
 
     async def default_branch(self) -> str:
         """See `IRepository.default_branch`."""

@@ -820,3 +820,41 @@ async def test_default_branch(place: Place) -> None:
     subprocess.run([*git, "update-ref", "--no-deref", "HEAD", commit], check=True)
     await repository.resolve()
     assert await repository.default_branch() == "HEAD"
+
+
+@async_test
+async def test_many_refs_at_once(remote: Place) -> None:
+    """Only refs that have changed cost a fetch each."""
+    assert remote.server is not None
+    commit = remote.origin.commit({"a": "x"})
+    names = [f"b{number}" for number in range(20)]
+    for name in names:
+        remote.origin.run("branch", name)
+    remote.origin.run("tag", "-a", "-m", "one", "v1")
+    refs = [*names, "refs/tags/v1", "HEAD"]
+    repository = remote.repository()
+    first = [Deferred.fromCoroutine(_resolved(repository, ref)) for ref in refs]
+    assert await gatherResults(first) == [commit] * len(refs)
+    remote.server.requests.clear()
+    again = [Deferred.fromCoroutine(_resolved(repository, ref)) for ref in refs]
+    assert await gatherResults(again) == [commit] * len(refs)
+    # The first ref of all, and then the others together.
+    assert len(remote.server.requests) <= 6
+    # One of them changes, one goes, and one never was.
+    new = remote.origin.commit({"a": "y"}, branch="b3")
+    remote.origin.run("branch", "-D", "b4")
+    asked = [
+        Deferred.fromCoroutine(_resolved(repository, ref))
+        for ref in ("b0", "b1", "b2", "b3", "b5", commit, "refs/tags/v1")
+    ]
+    gone = [
+        Deferred.fromCoroutine(fails(_resolved(repository, ref)))
+        for ref in ("b4", "never")
+    ]
+    assert await gatherResults(asked) == [commit] * 3 + [new] + [commit] * 3
+    for error in await gatherResults(gone):
+        assert error.status is Status.NOT_FOUND, error
+
+
+async def _resolved(repository: IRepository, ref: str) -> str:
+    return await repository.resolve(ref)

@@ -435,8 +435,9 @@ def test_views_of_kinds() -> None:
 def test_services(stand: StoreStand, kind: str) -> None:
     stand.run(stand.store.welcome(MAIN, EPOCH))
     web = row("web", group="", kind="Service")
-    parts = {"view": "services", "sequence": 1, "first": True, "last": True}
-    stand.run(stand.store.snapshot(MAIN, wire.Snapshot(rows=[web], **parts)))
+    snapshot = wire.Snapshot(view="services", sequence=1, first=True, last=True)
+    snapshot.rows.append(web)
+    stand.run(stand.store.snapshot(MAIN, snapshot))
     query = RowQuery(view="", kind=kind)
     found = stand.run(stand.store.read(lambda db: find_rows(db, query, None)))[0]
     assert [one.name for one in found] == ["web"]
