@@ -96,6 +96,7 @@ class _Answer:
                 usage=used_via("ci", self.job.user_id, int(agent_id)),
                 weight=2,
                 owner=f"ci_job:{self.job.id}",
+                budget_owner=f"ci_project:{self.job.project_id}",
             )
         return access
 

@@ -36,6 +36,8 @@ class CableCaller:
         self._authorized = authorized
         #: Ids of the accepted credentials: see `tunnel.api.Access`.
         self.credential_ids: set[str] = set()
+        #: Owner of the budget of commands; the credential until it was accepted.
+        self.budget_owner = f"credential:{credential.key}"
 
     async def authorize(self, agent: str) -> Access:
         """Return the rights of the credential at an agent."""
@@ -45,5 +47,6 @@ class CableCaller:
             authorize, credential.kind, agent, credential.token, self
         )
         self.credential_ids.add(access.credential_id)
+        self.budget_owner = access.budget_owner
         self._authorized()
         return access

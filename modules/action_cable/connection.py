@@ -96,6 +96,9 @@ _REFUSED: Final = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_
 #: Internal command: join the new channel of a subscription.
 _JOIN: Final = "join"
 
+#: Part of a command that a repeated ``subscribe`` costs, which kas ignores.
+_REPEATED: Final = 0.1
+
 #: Largest part of the queue's limits at which kas reads again.
 _ROOM: Final = 0.5
 
@@ -131,6 +134,8 @@ class CableConnection(WebSocketReceiver):
         self._queued_bytes = 0
         self._current: CableCommand | None = None
         self._reading = True
+        #: Whether the client has sent more commands than its user may send now.
+        self._over_budget = False
         #: Calls of channels and checks of credentials that are not finished.
         self._calls: set[Deferred[Any]] = set()
         #: Subscriptions that need a snapshot, or a resumption with the client's data.
@@ -306,16 +311,35 @@ class CableConnection(WebSocketReceiver):
 
     def _enqueue(self, command: CableCommand) -> None:
         if command.name == "subscribe" and self._repeats(command.identifier):
+            self._spend(_REPEATED)
             return
+        if command.name != _JOIN:
+            self._spend(1)
         self._commands.append(command)
         self._queued_bytes += command.size
-        if self._reading and (
+        if (
             len(self._commands) > MAX_QUEUED_COMMANDS
             or self._queued_bytes > MAX_QUEUED_BYTES
         ):
-            self._reading = False
-            self.socket.pause_reading()
+            self._stop_reading()
         self._pump()
+
+    def _spend(self, cost: float) -> None:
+        """Count a command of the user; if there are too many, stop reading."""
+        assert self._caller is not None
+        self._hub.commands.charge(self._caller.budget_owner, cost)
+        self._await_budget()
+
+    def _await_budget(self) -> None:
+        """Read again as soon as the budget of the user permits a command."""
+        assert self._caller is not None
+        due = self._hub.commands.due(self._caller.budget_owner)
+        self._over_budget = bool(due)
+        if due:
+            self._stop_reading()
+            self._timers.later("budget", due, self._await_budget)
+        else:
+            self._read_again()
 
     def _repeats(self, identifier: str) -> bool:
         """
@@ -354,9 +378,15 @@ class CableConnection(WebSocketReceiver):
         finally:
             self._current = None
 
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self.socket.pause_reading()
+
     def _read_again(self) -> None:
         if (
             not self._reading
+            and not self._over_budget
             and len(self._commands) <= _ROOM * MAX_QUEUED_COMMANDS
             and self._queued_bytes <= _ROOM * MAX_QUEUED_BYTES
         ):

@@ -15,13 +15,23 @@ from zope.interface.verify import verifyObject
 from modules.action_cable.metrics import CableMetrics
 from tunnel.api import ICable, IChannel, ISharedCount, IUsers
 from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.peer_budgets import PeerBudgets
 from tunnel.toolkit.recent import Recent
 
-__all__ = ["CableHub", "Subscribed"]
+__all__ = [
+    "COMMANDS_AT_ONCE",
+    "COMMANDS_PER_SECOND",
+    "CableHub",
+    "Subscribed",
+]
 
 #: Maximum number of remembered subscriptions that may resume, with 150 bytes each; the
 #: oldest are forgotten first, and then get a snapshot 0.2 seconds earlier.
 MAX_RESUMABLE: Final = 10_000
+
+#: Number of commands of one user, on all connections, that kas handles at once, and per
+#: second in the long run.  A page subscribes and resumes a few times when it opens.
+COMMANDS_AT_ONCE, COMMANDS_PER_SECOND = 300, 20
 
 
 class Subscribed(Protocol):
@@ -59,11 +69,16 @@ class CableHub:
     _resumable: Recent[str, None] = attrs.field(
         factory=lambda: Recent(MAX_RESUMABLE), init=False
     )
+    #: Budgets of commands: see `CableCaller.budget_owner`.
+    commands: PeerBudgets[str] = attrs.field(init=False)
     _channels: dict[str, Any] = attrs.field(factory=dict, init=False)
     _by_credential: Counter[str] = attrs.field(factory=Counter, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.metrics.connections = self.connections
+        self.commands = PeerBudgets(
+            self.clock, burst=COMMANDS_AT_ONCE, per_second=COMMANDS_PER_SECOND
+        )
 
     # ICable
 

@@ -106,6 +106,11 @@ class Access:
     owner: str = attrs.field(
         default=attrs.Factory(lambda self: self.credential_id, takes_self=True)
     )
+    #: Owner of the budget of work that requests use: the project for CI jobs, because a
+    #: project has any number of jobs, and otherwise `owner`.
+    budget_owner: str = attrs.field(
+        default=attrs.Factory(lambda self: self.owner, takes_self=True)
+    )
 
     @property
     def impersonated(self) -> Hashable:

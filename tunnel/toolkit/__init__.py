@@ -13,6 +13,7 @@ Helpers for both programs and for modules; they are part of the stable API.
                     one call at a time, whose result goes to all waiting callers
     peer_slots.py   slots for each peer, so that none delays the others
     peer_turns.py   turns for expensive work, with limits for each peer and for all
+    peer_budgets.py budgets of work for each peer
     token_bucket.py rate limits
     allowance.py    a limit for the number of actions in any period
     recent.py       a table that forgets its oldest entry

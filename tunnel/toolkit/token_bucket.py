@@ -59,6 +59,11 @@ class TokenBucket:
         self.left -= 1
         return seconds
 
+    def charge(self, now: float, count: float) -> None:
+        """Spend *count* events that have happened, even more than are permitted."""
+        self.fill(now)
+        self.left -= count
+
     def earn(self, count: float = 1) -> None:
         """Add *count* events, up to the burst."""
         self.left = min(self.burst, self.left + count)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
+import msgspec
 from zope.interface import implementer
 
 from modules.cluster_data.server.live_queries import (
@@ -32,6 +33,7 @@ from modules.cluster_data.server.store.queries import (
     VIEWS_OF_KINDS,
     RowQuery,
 )
+from modules.cluster_data.server.work_budget import WorkBudget
 from tunnel.api import Access, ICable, ICableSubscription, IChannel
 from tunnel.errors import CallError, Status
 
@@ -77,7 +79,7 @@ def _clusters(params: Mapping[str, Any]) -> tuple[str, ...]:
     if (
         not isinstance(found, list)
         or not 1 <= len(found) <= MAX_CLUSTERS
-        or not all(isinstance(one, str) and one for one in found)
+        or not all(isinstance(one, str) and one.isprintable() and one for one in found)
     ):
         raise CallError(
             Status.INVALID_ARGUMENT, f"clusters must name 1 to {MAX_CLUSTERS} clusters"
@@ -126,16 +128,24 @@ CHANNELS: Mapping[str, Callable[[Mapping[str, Any]], _Question]] = {
 }
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class _Listener:
-    """A subscription that follows a query."""
+    """
+    A subscription that follows a query.
+
+    :ivar needs_snapshot: whether a snapshot waits for its turn, which will contain all
+        changes until then.
+    """
 
     subscription: ICableSubscription
+    needs_snapshot: bool = False
 
     def changed(
         self, query: LiveQuery, put: Mapping[str, Any], deleted: list[str]
     ) -> None:
         """See `QueryListener`."""
+        if self.needs_snapshot:
+            return
         self.subscription.send(
             {"e": query.epoch, "s": query.sequence, "put": put, "delete": deleted}
         )
@@ -151,6 +161,7 @@ class RowsChannel:
     A channel with rows of clusters.
 
     :param ask: reads the question from the parameters of a subscription.
+    :param budget: limits the work for each user.
     """
 
     def __init__(
@@ -159,8 +170,10 @@ class RowsChannel:
         reader: FleetReader,
         queries: LiveQueries,
         ask: Callable[[Mapping[str, Any]], _Question],
+        budget: WorkBudget,
     ) -> None:
         self.name = name
+        self._budget = budget
         self._reader = reader
         self._queries = queries
         self._ask = ask
@@ -176,7 +189,7 @@ class RowsChannel:
         question = self._ask(subscription.params)
         access = await self._authorized(question, subscription)
         # A caller has one connection, so the query ends with it at the latest.
-        key = (access.owner, (subscription.caller, self.name, _text(question)))
+        key = (access.budget_owner, (subscription.caller, self.name, _text(question)))
         listener = _Listener(subscription)
         query = await self._queries.follow(
             key,
@@ -202,20 +215,25 @@ class RowsChannel:
         assert refusal is not None
         raise refusal
 
-    def send_snapshot(self, subscription: ICableSubscription) -> None:
+    async def send_snapshot(self, subscription: ICableSubscription) -> None:
         """See `IChannel`."""
-        query, _ = self._followed[subscription]
-        subscription.send(
-            {"e": query.epoch, "s": query.sequence, "snapshot": query.rows}
-        )
+        query, listener = self._followed[subscription]
+        listener.needs_snapshot = True
+        await self._budget.admit(query.owner)
+        listener.needs_snapshot = False
+        self._budget.charge_rows(query.owner, len(query.rows), 1024 * query.kib)
+        message = {"e": query.epoch, "s": query.sequence, "snapshot": query.rows}
+        subscription.send_json(msgspec.json.encode(message).decode())
 
-    def resume(self, subscription: ICableSubscription, data: Mapping[str, Any]) -> None:
+    async def resume(
+        self, subscription: ICableSubscription, data: Mapping[str, Any]
+    ) -> None:
         """See `IChannel`."""
         query, listener = self._followed[subscription]
         if (data.get("e"), data.get("s")) == (query.epoch, query.sequence):
             listener.changed(query, {}, [])
         else:
-            self.send_snapshot(subscription)
+            await self.send_snapshot(subscription)
 
     def perform(
         self, subscription: ICableSubscription, action: str, data: Mapping[str, Any]

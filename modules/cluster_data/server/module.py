@@ -33,6 +33,7 @@ from modules.cluster_data.server.sources.peer_rows import (
 )
 from modules.cluster_data.server.store.row_store import Publication, RowStore
 from modules.cluster_data.server.usage import FLEET_USAGE, FleetUsage
+from modules.cluster_data.server.work_budget import WorkBudget
 from modules.cluster_data.wire import cluster_data_pb2
 from tunnel.api import (
     AgentPathsStarted,
@@ -94,7 +95,8 @@ class ClusterDataServer:
         )
         changes = PeerChanges(api.peers, api.clock)
         self._queries = LiveQueries(api.clock, changes.follow)
-        own = OwnRows(self._store, api.clock, time.time)
+        budget = WorkBudget(api.clock)
+        own = OwnRows(self._store, api.clock, time.time, budget.charge)
         self._feed = RowFeed(own)
         api.capabilities.provide(IClusterRows, self._feed)
         self._receiver = RowReceiver(
@@ -103,8 +105,10 @@ class ClusterDataServer:
         self._rights = rights = ReaderRights(api, api.clock)
         api.events.subscribe(CredentialRevoked, self._revoked)
         self._fleet = FleetRows(own, self._others)
-        self._reader = FleetReader(self._fleet, rights, time.time)
-        for_peers = RowsForPeers(own, self._queries.changes, time.time)
+        self._reader = FleetReader(self._fleet, rights, time.time, budget)
+        for_peers = RowsForPeers(
+            own, self._queries.changes, time.time, budget.admit_peer
+        )
         api.peers.handle(PEER_ROWS, for_peers)
         self._path = CachePath(api)
         self._watches = CachedWatches(api)
@@ -118,7 +122,7 @@ class ClusterDataServer:
         api.calls.handle_external(FLEET, FleetQueries(self._reader, components))
         api.calls.handle_external(FLEET_USAGE, FleetUsage(api, self._reader))
         self._channels = [
-            RowsChannel(name, self._reader, self._queries, ask)
+            RowsChannel(name, self._reader, self._queries, ask, budget)
             for name, ask in CHANNELS.items()
         ]
         self._withdraw: list[Callable[[], object]] = []

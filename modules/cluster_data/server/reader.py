@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import attrs
+import msgspec
 
 from modules.cluster_data.server.rights import ReaderRights
 from modules.cluster_data.server.sources.fleet_rows import FleetRows, LocatedRows
@@ -17,6 +18,7 @@ from modules.cluster_data.server.store.queries import (
     ListScope,
     RowQuery,
 )
+from modules.cluster_data.server.work_budget import SCOPE_SECONDS, WorkBudget
 from modules.cluster_data.wire.view_names import VIEWS
 from tunnel.api import Access
 from tunnel.errors import CallError, Status
@@ -110,11 +112,17 @@ class FleetReader:
 
     :param fleet: the rows of all kas.
     :param now: returns the time in seconds since 1970.
+    :param budget: limits the work for each user.
     """
 
     def __init__(
-        self, fleet: FleetRows, rights: ReaderRights, now: Callable[[], float]
+        self,
+        fleet: FleetRows,
+        rights: ReaderRights,
+        now: Callable[[], float],
+        budget: WorkBudget,
     ) -> None:
+        self._budget = budget
         self._fleet = fleet
         self._rights = rights
         self._now = now
@@ -141,12 +149,14 @@ class FleetReader:
         Return the rows of some clusters that a user may see.
 
         :param names: names or ids of agents.
-        :raises CallError: UNAUTHENTICATED if no cluster accepts the user.
+        :raises CallError: UNAUTHENTICATED if no cluster accepts the user,
+            RESOURCE_EXHAUSTED if the user's queries take too much time.
         """
         accesses, denied = await self._accesses(names, access_of)
-        located = await self._known(accesses)
-        agents = [one.agent_id for one in located.clusters]
         owner = _owner(accesses)
+        await self._budget.admit(owner)
+        located = await self._known(accesses, owner)
+        agents = [one.agent_id for one in located.clusters]
         query = attrs.evolve(query, agents=agents, reader=owner)
         allowed, reasons = await self._permitted(
             # The filters of the query must not decide what is reviewed, because a
@@ -168,6 +178,8 @@ class FleetReader:
         queried: int,
     ) -> RowsAnswer:
         rows, next_page = await located.rows(query, allowed)
+        size = sum(len(one.columns) for one in rows)
+        self._budget.charge_rows(query.reader, len(rows), size)
         view = query.view
         if not rows and view and view not in VIEWS and not await located.has_view(view):
             raise CallError(
@@ -192,11 +204,13 @@ class FleetReader:
         """
         Return clusters with the summaries that a user may see.
 
-        :raises CallError: UNAUTHENTICATED if no cluster accepts the user.
+        :raises CallError: as of `rows`.
         """
         accesses, denied = await self._accesses(names, access_of)
-        located = await self._known(accesses)
-        query = RowQuery(view="summary", agents=list(accesses), reader=_owner(accesses))
+        owner = _owner(accesses)
+        await self._budget.admit(owner)
+        located = await self._known(accesses, owner)
+        query = RowQuery(view="summary", agents=list(accesses), reader=owner)
         allowed, reasons = await self._permitted(query, located, accesses)
         more = [*denied, *_never(accesses, located)]
         return await self._with_summaries(located, allowed, reasons, more)
@@ -251,11 +265,11 @@ class FleetReader:
             for name, one in refused.items()
         ]
 
-    async def _known(self, accesses: Mapping[str, Access]) -> LocatedRows:
+    async def _known(self, accesses: Mapping[str, Access], owner: str) -> LocatedRows:
         names = list(accesses)
         if not names:
             return LocatedRows([], 0, set(), [])
-        located = await self._fleet.locate(names)
+        located = await self._fleet.locate(names, reader=owner)
         # Another agent may have an id of these as its name.
         clusters = [one for one in located.clusters if one.agent_id in accesses]
         return attrs.evolve(located, clusters=clusters)
@@ -268,7 +282,9 @@ class FleetReader:
         missing.
         """
         by_agent: dict[str, list[ListScope]] = {}
-        for scope in await located.scopes(query):
+        scopes = await located.scopes(query)
+        self._budget.charge(query.reader, len(scopes) * SCOPE_SECONDS)
+        for scope in scopes:
             by_agent.setdefault(scope.agent_id, []).append(scope)
         reasons: dict[str, str] = {}
         allowed: set[ListScope] = set()
@@ -346,7 +362,7 @@ def _never_reason(located: LocatedRows) -> str:
 
 def _owner(accesses: Mapping[str, Access]) -> str:
     """Return the user whose rights these are; empty without any."""
-    return next((one.owner for one in accesses.values()), "")
+    return next((one.budget_owner for one in accesses.values()), "")
 
 
 def _scope(row: FoundRow) -> ListScope:
@@ -371,7 +387,7 @@ def item_of(row: FoundRow) -> dict[str, Any]:
         "name": row.name,
     }
     # agentk chooses the columns, which must not hide the origin of a row.
-    for name, value in json.loads(row.columns).items():
+    for name, value in msgspec.json.decode(row.columns).items():
         item.setdefault(name, value)
     return item
 

@@ -148,6 +148,8 @@ class RestApi:
             return _json(request, {"message": f"too many requests: {error}"})
         except CallError as error:
             request.setResponseCode(_CODES.get(error.status, 500))
+            if error.status is Status.RESOURCE_EXHAUSTED:
+                request.setHeader(b"retry-after", b"5")
             if error.status is Status.UNAUTHENTICATED:
                 request.setHeader(b"www-authenticate", b"Bearer")
             return _json(request, {"message": error.message})

@@ -106,6 +106,13 @@ class IdentityTests(JobsCase):
             ),
         )
 
+    def test_whose_budget(self) -> None:
+        """The jobs of a project share one, because there may be any number of jobs."""
+        self.allow(AS_JOB)
+        access = self.ask()
+        self.assertEqual(access.owner, "ci_job:501")
+        self.assertEqual(access.budget_owner, "ci_project:5")
+
     def test_in_an_environment(self) -> None:
         self.allow(AS_JOB, environment=ENVIRONMENT)
         impersonation = self.ask().impersonation

@@ -25,7 +25,11 @@ from modules.action_cable.connection import (
     SPREAD_SECONDS,
     UNREAD_SECONDS,
 )
-from modules.action_cable.hub import MAX_RESUMABLE
+from modules.action_cable.hub import (
+    COMMANDS_AT_ONCE,
+    COMMANDS_PER_SECOND,
+    MAX_RESUMABLE,
+)
 from modules.action_cable.subscription import MAX_PENDING_BYTES, MAX_SNAPSHOT_BYTES
 from tests.modules.action_cable.world import (
     CableClient,
@@ -35,7 +39,7 @@ from tests.modules.action_cable.world import (
     identifier,
 )
 from tests.stubborn import stubborn
-from tunnel.api import CableStarted, CredentialRevoked
+from tunnel.api import Access, CableStarted, CredentialRevoked
 from tunnel.errors import CallError, Status
 
 Waiting = Deferred[None]
@@ -804,3 +808,46 @@ def test_protocol_texts(world: CableWorld) -> None:
     client.subscribe(identifier())
     for text in client.read():
         assert text == json.dumps(json.loads(text), separators=(",", ":"))
+
+
+def _flood(client: CableClient, count: int, begin: int = 0) -> None:
+    for number in range(begin, begin + count):
+        client.command("message", f"unknown {number}", data="{}")
+
+
+def test_commands_of_a_user_are_limited(world: CableWorld) -> None:
+    """A flood on several connections, with several tokens, is read slowly."""
+    world.api.users.tokens["another"] = Access("user:alice", "7", "prod")
+    clients = [world.welcomed(), world.welcomed(token="user:prod:another")]
+    commands = world.hub.metrics.commands
+    for client in clients:
+        _flood(client, COMMANDS_AT_ONCE)
+    # Each connection reads one command until it knows.
+    assert commands["message"] <= COMMANDS_AT_ONCE + 1
+    for _ in range(40):
+        world.clock.advance(0.25)
+        for client in clients:
+            client.seen()
+    handled = commands["message"] - COMMANDS_AT_ONCE
+    assert 0.8 <= handled / (10 * COMMANDS_PER_SECOND) <= 1.1
+    # Another user does not wait.
+    world.api.users.tokens["bobs"] = Access("user:bob", "7", "prod")
+    bob = world.welcomed(token="user:prod:bobs")
+    bob.subscribe(identifier())
+    assert bob.seen()[0] == confirmed(identifier())
+    for client in (*clients, bob):
+        client.lose()
+    assert world.timers() == []
+
+
+def test_repeated_subscribes_are_limited(world: CableWorld) -> None:
+    """kas ignores them, and reading them takes time, too."""
+    waiting: Waiting = Deferred()
+    world.channel.results["subscribe"] = waiting
+    client = world.welcomed()
+    for _ in range(20 * COMMANDS_AT_ONCE):
+        client.subscribe(identifier())
+    assert client.transport.producerState == "paused"
+    world.clock.advance(1)
+    waiting.callback(None)
+    assert client.seen()[0]["type"] in ("ping", "confirm_subscription")

@@ -46,7 +46,7 @@ class ChannelStand(RestStand):
         accesses = {"1": user, "agent-1": user}
         made = FakeCableSubscription(name, params, accesses)
         self.pair.run(self.channel(name).subscribe(made))
-        self.channel(name).send_snapshot(made)
+        self.pair.run(self.channel(name).send_snapshot(made))
         return made
 
     def refused(self, name: str, **params: Any) -> CallError:
@@ -151,14 +151,14 @@ def test_resume(stand: ChannelStand) -> None:
     made = stand.subscribe("ClusterChannel", cluster="agent-1")
     ((first, _),) = made.sent
     channel = stand.channel("ClusterChannel")
-    channel.resume(made, {"e": first["e"], "s": first["s"]})
+    stand.pair.run(channel.resume(made, {"e": first["e"], "s": first["s"]}))
     assert made.sent[-1][0] == {
         "e": first["e"],
         "s": first["s"],
         "put": {},
         "delete": [],
     }
-    channel.resume(made, {"e": "another", "s": first["s"]})
+    stand.pair.run(channel.resume(made, {"e": "another", "s": first["s"]}))
     assert "snapshot" in made.sent[-1][0]
 
 
@@ -194,6 +194,7 @@ def test_subscriptions_of_one_client_share_a_query(stand: ChannelStand) -> None:
         ("FleetChannel", {"clusters": "agent-1"}),
         ("FleetChannel", {"clusters": [5]}),
         ("FleetChannel", {"clusters": ["x"] * 51}),
+        ("FleetChannel", {"clusters": ["agent-1", "\ud800"]}),
         ("ObjectsChannel", {"clusters": ["agent-1"]}),
         ("ObjectsChannel", {"clusters": ["agent-1"], "kind": "deploy", "image": []}),
         (

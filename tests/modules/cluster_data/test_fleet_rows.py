@@ -239,7 +239,7 @@ def test_two_processes_with_one_store(fleet: FleetStand) -> None:
 def test_an_own_store_that_fails(fleet: FleetStand) -> None:
     fleet.publish(fleet.far, "11", "b")
 
-    async def read(query: Any) -> None:
+    async def read(query: Any, spent: Any) -> None:
         raise CallError(Status.UNAVAILABLE, "the store of live data: disk I/O error")
 
     fleet.near.server._store.read = read

@@ -82,6 +82,7 @@ class LocatedRows:
             self._chosen(query),
             lambda place: place.source.scopes(_narrowed(query, place)),
             self.missing,
+            query.reader,
         )
         return {scope for part in found for scope in part}
 
@@ -99,6 +100,7 @@ class LocatedRows:
             [place for place, some in by_place.items() if some is None or some],
             lambda place: place.source.rows(_narrowed(query, place), by_place[place]),
             self.missing,
+            query.reader,
         )
         limit = min(query.limit or DEFAULT_LIMIT, MAX_LIMIT)
         merged = list(heapq.merge(*(rows for rows, _ in found)))
@@ -142,18 +144,24 @@ async def _ask(
     places: Sequence[_Place],
     ask: Callable[[_Place], Awaitable[_T]],
     missing: set[str],
+    reader: str = "",
 ) -> list[_T]:
     """
     Return the answers of *places*; this kas itself must answer.
 
     :param missing: receives the addresses of the kas that did not answer.
+    :param reader: the reader.  A kas that refuses a reader who has used too much is not
+        missing.
     """
+    refusals = [Status.INVALID_ARGUMENT]
+    if reader:
+        refusals.append(Status.RESOURCE_EXHAUSTED)
 
     async def one(place: _Place) -> list[_T]:
         try:
             return [await ask(place)]
         except CallError as error:
-            if not place.address or error.status is Status.INVALID_ARGUMENT:
+            if not place.address or error.status in refusals:
                 raise
             missing.add(place.address)
             return []
@@ -175,7 +183,7 @@ class FleetRows:
         self._peers = peers
 
     async def locate(
-        self, names: Sequence[str], silent_for: float = 0.0
+        self, names: Sequence[str], silent_for: float = 0.0, reader: str = ""
     ) -> LocatedRows:
         """
         Find the stores with the rows of clusters.
@@ -183,10 +191,11 @@ class FleetRows:
         :param names: names or ids of agents; empty for all.
         :param silent_for: as in `RowSource.clusters`; the rows of all other clusters
             are found, too.
+        :param reader: as in `RowQuery`.
         """
         missing: set[str] = set()
         places = [_Place(self._own), *self._others()]
-        found = await _clusters(places, missing, names, silent_for)
+        found = await _clusters(places, missing, names, silent_for, reader)
         if not silent_for:
             return _divided(found, missing)
         if len(found) == 1:
@@ -229,12 +238,13 @@ async def _clusters(
     missing: set[str],
     names: Sequence[str],
     silent_for: float = 0.0,
+    reader: str = "",
 ) -> dict[_Place, StoredClusters]:
     """Return the clusters of each place; each store counts once."""
 
     async def ask(place: _Place) -> tuple[_Place, StoredClusters] | None:
         try:
-            return place, await place.source.clusters(names, silent_for)
+            return place, await place.source.clusters(names, silent_for, reader)
         except CallError as error:
             # A kas without the module has no rows.
             if error.status is Status.UNIMPLEMENTED:

@@ -40,13 +40,19 @@ class OwnRows:
     Queries of rows take turns by reader, because one of them may take seconds.
 
     :param now: returns the time in seconds since 1970.
+    :param charge: called with a reader and the processor time of a query in seconds.
     """
 
     def __init__(
-        self, store: RowStore, clock: IReactorTime, now: Callable[[], float]
+        self,
+        store: RowStore,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        charge: Callable[[str, float], object] = lambda reader, seconds: None,
     ) -> None:
         self._store = store
         self._now = now
+        self._charge = charge
         self._turns: PeerTurns[str] = PeerTurns(
             clock,
             of_peer=1,
@@ -56,7 +62,7 @@ class OwnRows:
         )
 
     async def clusters(
-        self, names: Sequence[str], silent_for: float = 0.0
+        self, names: Sequence[str], silent_for: float = 0.0, reader: str = ""
     ) -> StoredClusters:
         """See `RowSource`."""
         since = self._now() - silent_for if silent_for else None
@@ -66,12 +72,14 @@ class OwnRows:
             count = len(found) if since is None else count_clusters(database, names)
             return StoredClusters(find_store_id(database), found, count)
 
-        return await self._store.read(read)
+        return await self._store.read(read, partial(self._charge, reader))
 
     async def scopes(self, query: RowQuery) -> Collection[ListScope]:
         """See `RowSource`."""
         async with self._turn(query):
-            return await self._store.read(partial(find_scopes, query=query))
+            return await self._store.read(
+                partial(find_scopes, query=query), partial(self._charge, query.reader)
+            )
 
     async def rows(
         self, query: RowQuery, scopes: Collection[ListScope] | None
@@ -79,7 +87,8 @@ class OwnRows:
         """See `RowSource`."""
         async with self._turn(query):
             return await self._store.read(
-                partial(find_rows, query=query, scopes=scopes)
+                partial(find_rows, query=query, scopes=scopes),
+                partial(self._charge, query.reader),
             )
 
     @asynccontextmanager

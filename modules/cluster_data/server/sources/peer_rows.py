@@ -6,6 +6,7 @@ import itertools
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Awaitable,
     Callable,
     Collection,
     Iterable,
@@ -64,7 +65,7 @@ class PeerRows:
         self._now = now
 
     async def clusters(
-        self, names: Sequence[str], silent_for: float = 0.0
+        self, names: Sequence[str], silent_for: float = 0.0, reader: str = ""
     ) -> StoredClusters:
         """See `RowSource`."""
         request = wire.StoredClustersRequest(names=names, silent_for=silent_for)
@@ -152,6 +153,8 @@ class RowsForPeers:
     :param rows: the rows of this kas.
     :param follow: yields the ids of agents whose rows have changed; see `PeerChanges`.
     :param now: returns the time in seconds since 1970.
+    :param admit: lets the work for a reader begin; raises a `CallError` if this reader
+        has used too much.
     """
 
     def __init__(
@@ -159,7 +162,9 @@ class RowsForPeers:
         rows: RowSource,
         follow: Callable[[frozenset[str], frozenset[str]], AsyncGenerator[str, None]],
         now: Callable[[], float],
+        admit: Callable[[str], Awaitable[None]],
     ) -> None:
+        self._admit = admit
         self._rows = rows
         self._follow = follow
         self._now = now
@@ -189,6 +194,7 @@ class RowsForPeers:
         self, request: wire.StoredQuery, call: Any
     ) -> AsyncGenerator[wire.StoredScopes, None]:
         """Yield the scopes of a query."""
+        await self._admit(request.reader)
         found = await self._rows.scopes(read_query(request))
         for part in _parts(scope_messages(sorted(found))):
             yield wire.StoredScopes(scopes=part)
@@ -204,6 +210,7 @@ class RowsForPeers:
         scopes = read_scopes(first.scopes)
         async for more in requests:
             scopes |= read_scopes(more.scopes)
+        await self._admit(query.reader)
         rows, page = await self._rows.rows(query, None if first.all_scopes else scopes)
         for part in _parts(map(row_message, rows)):
             yield wire.StoredRows(rows=part)

@@ -39,7 +39,7 @@ class RowSource(Protocol):
     """
 
     async def clusters(
-        self, names: Sequence[str], silent_for: float = 0.0
+        self, names: Sequence[str], silent_for: float = 0.0, reader: str = ""
     ) -> StoredClusters:
         """
         Return the clusters with rows in this place.
@@ -47,6 +47,7 @@ class RowSource(Protocol):
         :param names: names or ids of agents; empty for all.
         :param silent_for: return only clusters whose agent has not published for so
             many seconds; 0 for all.
+        :param reader: as in `RowQuery`.
         """
 
     async def scopes(self, query: RowQuery) -> Collection[ListScope]:

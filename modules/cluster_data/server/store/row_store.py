@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,6 +126,7 @@ class RowStore:
     :param reactor: reactor that provides the threads.
     :param now: returns the time in seconds since 1970.
     :param fail: called if the file is damaged; the store then has to be restarted.
+    :param processor: returns the processor time of the calling thread, in seconds.
     """
 
     _log = Logger()
@@ -135,8 +137,10 @@ class RowStore:
         reactor: Any,
         now: Callable[[], float],
         fail: Callable[[Exception], None],
+        processor: Callable[[], float] = time.thread_time,
     ) -> None:
         self._path = path
+        self._processor = processor
         self._fail = fail
         #: Whether the file is damaged, and is removed when the store stops.
         self.is_damaged = False
@@ -399,13 +403,32 @@ class RowStore:
 
     # -- Reads
 
-    async def read(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
+    async def read(
+        self,
+        query: Callable[[sqlite3.Connection], _T],
+        spent: Callable[[float], object] = lambda seconds: None,
+    ) -> _T:
         """
         Return the result of *query*, which runs in a thread.
 
+        :param spent: called with the processor time of the query, in seconds, also if
+            the caller has left.
         :raises CallError: DEADLINE_EXCEEDED after `QUERY_SECONDS`.
         """
-        reading = self._reading.run(lambda: self._thread(self._with_reader, query))
+        times: list[float] = []
+
+        def work() -> _T:
+            before = self._processor()
+            try:
+                return self._with_reader(query)
+            finally:
+                times.append(self._processor() - before)
+
+        def ended(result: _T | Failure) -> _T | Failure:
+            spent(sum(times))
+            return result
+
+        reading = self._reading.run(lambda: self._thread(work)).addBoth(ended)
         # The thread goes on if the caller leaves, and occupies its place until then.
         waiter: Deferred[_T] = Deferred()
         reading.addCallbacks(waiter.callback, waiter.errback)
