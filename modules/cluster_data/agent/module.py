@@ -84,7 +84,8 @@ class ClusterDataAgent:
         self._metrics = CacheMetrics(reads.metrics)
         self._counting = False
         self._cluster_uid = ClusterUid(api.kubernetes)
-        reviews = Reviews(api, self._cluster_uid)
+        self._epoch = b""
+        reviews = Reviews(api, self._cluster_uid, lambda: self._epoch)
         api.calls.handle(_SERVICES["ClusterReviews"], reviews)
         self._views = ViewRegistry(self._begin_again)
         self._running: Deferred[None] | None = None
@@ -151,18 +152,19 @@ class ClusterDataAgent:
             changed,
             self._scope,
         )
+        epoch = os.urandom(16)
         publisher = TablePublisher(
             self._api.calls.client(_SERVICES["ClusterData"]),
             cache.tables,
             cache.is_complete,
-            os.urandom(16),
+            epoch,
             uid,
             PAUSES | {one.name: one.pause for one in views},
             self._api.clock,
             self._random,
         )
-        self._metrics.cache = cache
+        self._metrics.cache, self._epoch = cache, epoch
         try:
             await in_parallel([cache.run, publisher.run])
         finally:
-            self._metrics.cache = None
+            self._metrics.cache, self._epoch = None, b""

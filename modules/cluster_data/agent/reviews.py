@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -31,9 +32,19 @@ MAX_WAITING, WAIT_SECONDS = 5, 10.0
 
 
 class Reviews:
-    """Implementation of `ClusterReviews`."""
+    """
+    Implementation of `ClusterReviews`.
 
-    def __init__(self, api: IAgentModuleApi, cluster_uid: ClusterUid) -> None:
+    :param epoch: returns the epoch of this agentk's cache; empty without a cache.
+    """
+
+    def __init__(
+        self,
+        api: IAgentModuleApi,
+        cluster_uid: ClusterUid,
+        epoch: Callable[[], bytes] = bytes,
+    ) -> None:
+        self._epoch = epoch
         self._api = api
         self._cluster_uid = cluster_uid
         self._turns: PeerTurns[str] = PeerTurns(
@@ -66,7 +77,9 @@ class Reviews:
         except TooManyTurns as error:
             text = f"too many access reviews: {error}"
             raise CallError(Status.RESOURCE_EXHAUSTED, text) from None
-        return wire.ReviewResponse(allowed=allowed, cluster_uid=uid)
+        return wire.ReviewResponse(
+            allowed=allowed, cluster_uid=uid, epoch=self._epoch()
+        )
 
 
 async def _may_list(client: IKubernetesClient, asked: wire.ReviewedList) -> bool:

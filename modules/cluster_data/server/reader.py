@@ -157,11 +157,20 @@ class FleetReader:
         await self._budget.admit(owner)
         located = await self._known(accesses, owner)
         agents = [one.agent_id for one in located.clusters]
-        query = attrs.evolve(query, agents=agents, reader=owner)
+        # The statement that reads the rows compares again, because an agent may move to
+        # another cluster between the review and the statement.
+        identities = _identities(located)
+        query = attrs.evolve(query, agents=agents, reader=owner, identities=identities)
         allowed, reasons = await self._permitted(
             # The filters of the query must not decide what is reviewed, because a
             # review that fails or takes time would then tell that they match.
-            RowQuery(view=query.view, kind=query.kind, agents=agents, reader=owner),
+            RowQuery(
+                view=query.view,
+                kind=query.kind,
+                agents=agents,
+                reader=owner,
+                identities=identities,
+            ),
             located,
             accesses,
         )
@@ -222,7 +231,8 @@ class FleetReader:
         reasons: Mapping[str, str],
         more: Sequence[ClusterAnswer],
     ) -> ClustersAnswer:
-        summaries = await located.summaries()
+        identities = None if allowed is None else _identities(located)
+        summaries = await located.summaries(identities)
         now = self._now()
         answers = [
             attrs.evolve(
@@ -296,7 +306,7 @@ class FleetReader:
                 return
             mine = by_agent.get(agent_id, [])
             permitted = await self._rights.permitted(
-                access, mine, cluster.cluster_uid, cluster.is_publishing
+                access, mine, cluster.identity, cluster.is_publishing
             )
             allowed.update(permitted.scopes)
             if permitted.reason:
@@ -358,6 +368,11 @@ def _never_reason(located: LocatedRows) -> str:
         "no kas that responded has rows of this cluster, and "
         f"{len(located.missing)} kas did not respond"
     )
+
+
+def _identities(located: LocatedRows) -> dict[str, str]:
+    """Return the identities of clusters by id of the agent."""
+    return {one.agent_id: one.identity for one in located.clusters}
 
 
 def _owner(accesses: Mapping[str, Access]) -> str:

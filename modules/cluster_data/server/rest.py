@@ -217,14 +217,11 @@ class RestApi:
         shape = asked.parameters.pop("format", "json")
         if shape not in ("json", "csv"):
             raise CallError(Status.INVALID_ARGUMENT, "format is json or csv")
-        query = RowQuery(
-            view=view,
-            limit=int(limit),
-            **{
-                attribute: asked.parameters.pop(name, "")
-                for name, attribute in _PARAMETERS.items()
-            },
-        )
+        given: dict[str, Any] = {
+            attribute: asked.parameters.pop(name, "")
+            for name, attribute in _PARAMETERS.items()
+        }
+        query = RowQuery(view=view, limit=int(limit), **given)
         asked.finish()
         found = await self._reader.rows(query, asked.clusters, asked.reader.access_of)
         if shape == "csv":

@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
-from modules.cluster_data.server.store.queries import ListScope
+from modules.cluster_data.server.store.queries import ListScope, cluster_identity
 from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.api import Access, IServerModuleApi, IServiceClient
 from tunnel.errors import CallError, NoApiServer, Status
@@ -60,7 +60,7 @@ TIMEOUT, TIMEOUT_ABSENT = 10.0, 2.0
 FAILURE_SECONDS = 5.0
 
 
-#: Credential, impersonated user, and uid of the cluster.
+#: Credential, impersonated user, and identity of the cluster.
 _UserKey = tuple[str, Hashable, str]
 
 #: A user at a cluster, and a list.
@@ -93,7 +93,7 @@ class _Asked:
     """
 
     access: Access
-    cluster_uid: str
+    identity: str
     is_connected: bool
 
     @property
@@ -116,7 +116,7 @@ class _Asked:
         It contains everything of the user that the API server sees, because the groups
         of one credential may change.
         """
-        return self.access.credential_id, self.access.impersonated, self.cluster_uid
+        return self.access.credential_id, self.access.impersonated, self.identity
 
 
 @attrs.frozen
@@ -152,17 +152,17 @@ class ReaderRights:
         self,
         access: Access,
         scopes: Collection[ListScope],
-        cluster_uid: str,
+        identity: str,
         is_connected: bool,
     ) -> Permitted:
         """
         Return the scopes of one agent whose rows a user may see.
 
         :param scopes: lists of the agent that *access* is for.
-        :param cluster_uid: the uid of the cluster with these rows.
+        :param identity: the identity of the cluster with these rows: `KnownCluster`.
         :param is_connected: whether an answer can be expected.
         """
-        asked = _Asked(access, cluster_uid, is_connected)
+        asked = _Asked(access, identity, is_connected)
         # A list that every cluster has: without it, an error or a delay would tell a
         # user without rights whether the store has rows.
         probe = ListScope(access.agent_id, "", "namespaces", "")
@@ -225,7 +225,8 @@ class ReaderRights:
         response = await client.call("Review", request, timeout=asked.timeout)
         if response.unreachable:
             raise NoApiServer(Status.UNAVAILABLE, response.unreachable)
-        if response.cluster_uid != asked.cluster_uid:
+        identity = cluster_identity(response.cluster_uid, response.epoch)
+        if identity != asked.identity:
             # Rights in one cluster are no rights in another one.
             raise CallError(
                 Status.FAILED_PRECONDITION,

@@ -153,11 +153,13 @@ class ReviewedList(_message.Message):
     def __init__(self, group: _Optional[str] = ..., resource: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class ReviewResponse(_message.Message):
-    __slots__ = ("allowed", "cluster_uid", "unreachable")
+    __slots__ = ("allowed", "cluster_uid", "unreachable", "epoch")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_UID_FIELD_NUMBER: _ClassVar[int]
     UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[bool]
     cluster_uid: str
     unreachable: str
-    def __init__(self, allowed: _Optional[_Iterable[bool]] = ..., cluster_uid: _Optional[str] = ..., unreachable: _Optional[str] = ...) -> None: ...
+    epoch: bytes
+    def __init__(self, allowed: _Optional[_Iterable[bool]] = ..., cluster_uid: _Optional[str] = ..., unreachable: _Optional[str] = ..., epoch: _Optional[bytes] = ...) -> None: ...

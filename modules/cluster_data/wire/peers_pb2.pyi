@@ -26,21 +26,30 @@ class StoredClusters(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., clusters: _Optional[_Iterable[_Union[StoredCluster, _Mapping]]] = ..., count: _Optional[int] = ...) -> None: ...
 
 class StoredCluster(_message.Message):
-    __slots__ = ("agent_id", "agent_name", "cluster_uid", "is_publishing", "age")
+    __slots__ = ("agent_id", "agent_name", "cluster_uid", "is_publishing", "age", "identity")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_UID_FIELD_NUMBER: _ClassVar[int]
     IS_PUBLISHING_FIELD_NUMBER: _ClassVar[int]
     AGE_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     agent_name: str
     cluster_uid: str
     is_publishing: bool
     age: float
-    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., cluster_uid: _Optional[str] = ..., is_publishing: bool = ..., age: _Optional[float] = ...) -> None: ...
+    identity: str
+    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., cluster_uid: _Optional[str] = ..., is_publishing: bool = ..., age: _Optional[float] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class StoredQuery(_message.Message):
-    __slots__ = ("view", "agents", "all_agents", "excluded", "kind", "namespace", "name", "label_selector", "image", "limit", "page", "reader")
+    __slots__ = ("view", "agents", "all_agents", "excluded", "kind", "namespace", "name", "label_selector", "image", "limit", "page", "reader", "identities")
+    class IdentitiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     VIEW_FIELD_NUMBER: _ClassVar[int]
     AGENTS_FIELD_NUMBER: _ClassVar[int]
     ALL_AGENTS_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +62,7 @@ class StoredQuery(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     PAGE_FIELD_NUMBER: _ClassVar[int]
     READER_FIELD_NUMBER: _ClassVar[int]
+    IDENTITIES_FIELD_NUMBER: _ClassVar[int]
     view: str
     agents: _containers.RepeatedScalarFieldContainer[str]
     all_agents: bool
@@ -65,7 +75,8 @@ class StoredQuery(_message.Message):
     limit: int
     page: str
     reader: str
-    def __init__(self, view: _Optional[str] = ..., agents: _Optional[_Iterable[str]] = ..., all_agents: bool = ..., excluded: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., label_selector: _Optional[str] = ..., image: _Optional[str] = ..., limit: _Optional[int] = ..., page: _Optional[str] = ..., reader: _Optional[str] = ...) -> None: ...
+    identities: _containers.ScalarMap[str, str]
+    def __init__(self, view: _Optional[str] = ..., agents: _Optional[_Iterable[str]] = ..., all_agents: bool = ..., excluded: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., label_selector: _Optional[str] = ..., image: _Optional[str] = ..., limit: _Optional[int] = ..., page: _Optional[str] = ..., reader: _Optional[str] = ..., identities: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class StoredScope(_message.Message):
     __slots__ = ("agent_id", "group", "resource", "namespace")
@@ -116,10 +127,19 @@ class HasViewResponse(_message.Message):
     def __init__(self, found: bool = ...) -> None: ...
 
 class SummariesRequest(_message.Message):
-    __slots__ = ("agents",)
+    __slots__ = ("agents", "identities")
+    class IdentitiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     AGENTS_FIELD_NUMBER: _ClassVar[int]
+    IDENTITIES_FIELD_NUMBER: _ClassVar[int]
     agents: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, agents: _Optional[_Iterable[str]] = ...) -> None: ...
+    identities: _containers.ScalarMap[str, str]
+    def __init__(self, agents: _Optional[_Iterable[str]] = ..., identities: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class FollowRequest(_message.Message):
     __slots__ = ("agents", "views")

@@ -74,10 +74,11 @@ class StoreStand:
         return caught.value.status
 
     def snapshot(self, *rows: wire.Row, sequence: int = 1, **more: Any) -> Any:
-        parts: dict[str, Any] = {"first": True, "last": True} | more
+        parts: dict[str, Any] = {"view": "workloads", "first": True, "last": True}
+        parts |= more
         return self.store.snapshot(
             MAIN,
-            wire.Snapshot(view="workloads", sequence=sequence, rows=rows, **parts),
+            wire.Snapshot(sequence=sequence, rows=rows, **parts),
         )
 
     def delta(self, *put: wire.Row, sequence: int = 2, deleted: Any = ()) -> Any:

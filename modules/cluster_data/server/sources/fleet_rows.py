@@ -115,8 +115,14 @@ class LocatedRows:
         )
         return any(found)
 
-    async def summaries(self) -> dict[str, Sequence[FoundRow]]:
-        """Return the rows of the view ``summary`` of all clusters, by agent."""
+    async def summaries(
+        self, identities: Mapping[str, str] | None = None
+    ) -> dict[str, Sequence[FoundRow]]:
+        """
+        Return the rows of the view ``summary`` of all clusters, by agent.
+
+        :param identities: as in `RowQuery`.
+        """
         agents = [one.agent_id for one in self.clusters]
         chosen = {
             place: mine
@@ -125,7 +131,7 @@ class LocatedRows:
         }
         found = await _ask(
             list(chosen),
-            lambda place: place.source.summaries(chosen[place]),
+            lambda place: place.source.summaries(chosen[place], identities),
             self.missing,
         )
         return {agent: rows for part in found for agent, rows in part.items()}

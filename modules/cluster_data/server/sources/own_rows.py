@@ -106,7 +106,9 @@ class OwnRows:
         return await self._store.read(partial(has_view, view=view))
 
     async def summaries(
-        self, agents: Collection[str]
+        self, agents: Collection[str], identities: Mapping[str, str] | None = None
     ) -> Mapping[str, Sequence[FoundRow]]:
         """See `RowSource`."""
-        return await self._store.read(partial(find_summaries, agents=agents))
+        return await self._store.read(
+            partial(find_summaries, agents=agents, identities=identities)
+        )

@@ -83,6 +83,8 @@ class PeerRows:
                     one.is_publishing,
                     # The clocks of two kas may differ.
                     now - one.age,
+                    # An earlier version does not send it.
+                    one.identity or one.cluster_uid,
                 )
                 for one in part.clusters
             ]
@@ -130,11 +132,11 @@ class PeerRows:
         return found
 
     async def summaries(
-        self, agents: Collection[str]
+        self, agents: Collection[str], identities: Mapping[str, str] | None = None
     ) -> Mapping[str, Sequence[FoundRow]]:
         """See `RowSource`."""
         client = await self._client()
-        request = wire.SummariesRequest(agents=agents)
+        request = wire.SummariesRequest(agents=agents, identities=identities)
         found: dict[str, list[FoundRow]] = {}
         async for part in client.stream("Summaries", request, timeout=TIMEOUT):
             for row in map(read_row, part.rows):
@@ -185,6 +187,7 @@ class RowsForPeers:
                         cluster_uid=one.cluster_uid,
                         is_publishing=one.is_publishing,
                         age=now - one.last_seen,
+                        identity=one.identity,
                     )
                     for one in part
                 ]
@@ -226,7 +229,9 @@ class RowsForPeers:
         self, request: wire.SummariesRequest, call: Any
     ) -> AsyncGenerator[wire.StoredRows, None]:
         """Yield the rows of the view ``summary``."""
-        found = await self._rows.summaries(list(request.agents))
+        found = await self._rows.summaries(
+            list(request.agents), dict(request.identities) or None
+        )
         rows = itertools.chain.from_iterable(found.values())
         for part in _parts(map(row_message, rows)):
             yield wire.StoredRows(rows=part)

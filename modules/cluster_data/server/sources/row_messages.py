@@ -55,6 +55,7 @@ def query_message(query: RowQuery) -> peers_pb2.StoredQuery:
         limit=query.limit,
         page=query.page,
         reader=query.reader,
+        identities=query.identities,
     )
 
 
@@ -76,4 +77,5 @@ def read_query(message: peers_pb2.StoredQuery) -> RowQuery:
         limit=message.limit,
         page=message.page,
         reader=message.reader,
+        identities=dict(message.identities) or None,
     )

@@ -66,6 +66,10 @@ class RowSource(Protocol):
         """Return whether any agent publishes the view *view*."""
 
     async def summaries(
-        self, agents: Collection[str]
+        self, agents: Collection[str], identities: Mapping[str, str] | None = None
     ) -> Mapping[str, Sequence[FoundRow]]:
-        """Return the rows of the view ``summary``, by id of the agent."""
+        """
+        Return the rows of the view ``summary``, by id of the agent.
+
+        :param identities: as in `RowQuery`.
+        """

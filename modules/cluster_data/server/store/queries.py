@@ -24,6 +24,7 @@ __all__ = [
     "KnownCluster",
     "ListScope",
     "RowQuery",
+    "cluster_identity",
     "count_clusters",
     "find_clusters",
     "find_rows",
@@ -55,6 +56,11 @@ _SHORT = {
 
 #: The views with one row for each object of their kinds.
 VIEWS_OF_KINDS = ("workloads", "nodes", "events", "applications", "services")
+
+#: Expression that identifies the cluster that the rows of an agent are from.  Without a
+#: known uid, it is the cache that has published them, because two unknown clusters are
+#: not the same one.
+_IDENTITY = "CASE cluster_uid WHEN '' THEN 'epoch ' || hex(epoch) ELSE cluster_uid END"
 
 _ORDER = "agent_id, api_group, kind, namespace, name, part"
 
@@ -96,6 +102,8 @@ class KnownCluster:
 
     :ivar last_seen: seconds since 1970.
     :ivar is_publishing: whether a call of its agentk publishes rows.
+    :ivar identity: identifies the cluster that the rows are from, also if its uid is
+        unknown; see `cluster_identity`.
     """
 
     agent_id: str
@@ -103,6 +111,18 @@ class KnownCluster:
     cluster_uid: str
     is_publishing: bool
     last_seen: float
+    identity: str = ""
+
+
+def cluster_identity(uid: str, epoch: bytes) -> str:
+    """
+    Return the identity of a cluster, as `KnownCluster` has it.
+
+    :param uid: the uid of the cluster; empty if it is unknown.
+    :param epoch: the epoch of the cache of its agentk; empty if it has none.
+    :return: an empty text, which no stored cluster has, if both are unknown.
+    """
+    return uid or (f"epoch {epoch.hex().upper()}" if epoch else "")
 
 
 @attrs.frozen(kw_only=True)
@@ -117,6 +137,9 @@ class RowQuery:
     :ivar image: text that an image contains.
     :ivar page: position of the page, from `FoundPage.next_page`.
     :ivar reader: identifies the reader, for a fair share of the store's time.
+    :ivar identities: identities of clusters by id of the agent: only rows from these
+        clusters, and not from another cluster that the agent has moved to; None for
+        all.
     :raises CallError: INVALID_ARGUMENT for an unknown view or an invalid selector.
     """
 
@@ -131,6 +154,7 @@ class RowQuery:
     limit: int = DEFAULT_LIMIT
     page: str = ""
     reader: str = ""
+    identities: Mapping[str, str] | None = None
 
     def __attrs_post_init__(self) -> None:
         if not self.view and not self.kind:
@@ -149,6 +173,9 @@ class RowQuery:
         if self.agents is not None:
             terms.append("agent_id IN (SELECT value FROM json_each(?))")
             values.append(json.dumps(sorted(self.agents)))
+        if self.identities is not None:
+            terms.append(_FROM_CLUSTERS)
+            values.append(json.dumps(dict(self.identities)))
         if self.excluded:
             terms.append("agent_id NOT IN (SELECT value FROM json_each(?))")
             values.append(json.dumps(sorted(self.excluded)))
@@ -198,6 +225,12 @@ class RowQuery:
             raise CallError(Status.INVALID_ARGUMENT, str(error)) from None
         return " AND ".join(terms), values
 
+
+#: Condition for rows from the clusters in an object: identities by id of the agent.
+_FROM_CLUSTERS = (
+    "agent_id IN (SELECT agent_id FROM clusters JOIN json_each(?) AS expected"
+    f" ON expected.key = agent_id AND expected.value = {_IDENTITY})"
+)
 
 #: Condition for rows with a name.
 _NAME_BY_TERM = "id IN (SELECT id FROM terms WHERE term = ?)"
@@ -276,8 +309,8 @@ def find_clusters(
         where += " AND (publisher = x'' OR last_seen < ?)"
         values.append(not_live_since)
     found = database.execute(
-        "SELECT agent_id, agent_name, cluster_uid, publisher <> x'', last_seen"
-        f" FROM clusters WHERE {where} ORDER BY agent_name, agent_id",
+        "SELECT agent_id, agent_name, cluster_uid, publisher <> x'', last_seen,"
+        f" {_IDENTITY} FROM clusters WHERE {where} ORDER BY agent_name, agent_id",
         values,
     )
     return [KnownCluster(*one) for one in found]
@@ -319,14 +352,20 @@ def _cluster_condition(names: Sequence[str]) -> tuple[str, list[Any]]:
 
 
 def find_summaries(
-    database: sqlite3.Connection, agents: Collection[str]
+    database: sqlite3.Connection,
+    agents: Collection[str],
+    identities: Mapping[str, str] | None = None,
 ) -> Mapping[str, list[FoundRow]]:
-    """Return the rows of the view ``summary``, by agent."""
+    """
+    Return the rows of the view ``summary``, by agent.
+
+    :param identities: as in `RowQuery`.
+    """
+    query = RowQuery(view="summary", agents=agents, identities=identities)
+    where, values = query.scope()
     found = database.execute(
-        f"SELECT {_COLUMNS} FROM rows JOIN clusters USING (agent_id)"
-        " WHERE view = 'summary' AND staged = 0"
-        " AND agent_id IN (SELECT value FROM json_each(?))",
-        [json.dumps(sorted(agents))],
+        f"SELECT {_COLUMNS} FROM rows JOIN clusters USING (agent_id) WHERE {where}",
+        values,
     )
     summaries: dict[str, list[FoundRow]] = {}
     for one in found:

@@ -23,6 +23,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from modules.cluster_data.server.store.queries import cluster_identity
 from modules.cluster_data.server.store.view_rows import (
     ViewRows,
     clear_agent,
@@ -190,7 +191,7 @@ class RowStore:
         Begin a publication; return kas' sequence number of each view in this epoch.
 
         The rows of another epoch stay until the first snapshot of their view; the rows
-        of another cluster are deleted at once.
+        of another cluster, or of an unknown one, are deleted at once.
         """
 
         def begin(database: sqlite3.Connection) -> dict[str, int]:
@@ -203,7 +204,8 @@ class RowStore:
                     "UPDATE views SET sequence = NULL WHERE agent_id = ?",
                     (publication.agent_id,),
                 )
-            if found is not None and found[1] != hello.cluster_uid:
+            identity = cluster_identity(hello.cluster_uid, hello.epoch)
+            if found is not None and cluster_identity(found[1], found[0]) != identity:
                 # The agent has moved to another cluster.
                 clear_agent(database, publication.agent_id, 0)
             clear_agent(database, publication.agent_id, 1)
