@@ -115,10 +115,14 @@ class StoredRows(_message.Message):
     def __init__(self, rows: _Optional[_Iterable[_Union[_fleet_pb2.FoundRow, _Mapping]]] = ..., next_page: _Optional[str] = ...) -> None: ...
 
 class HasViewRequest(_message.Message):
-    __slots__ = ("view",)
+    __slots__ = ("view", "agents", "only_agents")
     VIEW_FIELD_NUMBER: _ClassVar[int]
+    AGENTS_FIELD_NUMBER: _ClassVar[int]
+    ONLY_AGENTS_FIELD_NUMBER: _ClassVar[int]
     view: str
-    def __init__(self, view: _Optional[str] = ...) -> None: ...
+    agents: _containers.RepeatedScalarFieldContainer[str]
+    only_agents: bool
+    def __init__(self, view: _Optional[str] = ..., agents: _Optional[_Iterable[str]] = ..., only_agents: bool = ...) -> None: ...
 
 class HasViewResponse(_message.Message):
     __slots__ = ("found",)

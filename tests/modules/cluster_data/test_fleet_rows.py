@@ -300,6 +300,19 @@ def test_many_scopes_and_rows(
     assert len(fleet.run(peer.clusters(())).clusters) == 6
 
 
+def test_a_view_in_the_other_store(fleet: FleetStand) -> None:
+    """Only the views of the agents in the query count."""
+    fleet.publish(fleet.far, "11", "a", view="extra")
+    fleet.publish(fleet.far, "12", "a")
+    located = fleet.run(fleet.near.server._fleet.locate(["11", "12"]))
+    for agents, expected in ((["11"], True), (["12"], False), ([], False)):
+        query = RowQuery(view="extra", agents=agents)
+        assert fleet.run(located.has_view(query)) is expected
+    located = fleet.run(fleet.near.server._fleet.locate(()))
+    assert fleet.run(located.has_view(RowQuery(view="extra")))
+    assert not fleet.run(located.has_view(RowQuery(view="unknown")))
+
+
 def test_summaries_of_both(fleet: FleetStand) -> None:
     fleet.publish(fleet.near, "10", "", view="summary")
     fleet.publish(fleet.far, "11", "", view="summary")

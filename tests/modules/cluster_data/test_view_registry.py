@@ -12,6 +12,8 @@ from zope.interface.verify import verifyObject
 
 from modules.cluster_data.agent.shapes import Workload
 from modules.cluster_data.agent.view_registry import OWN_VIEWS, ViewRegistry
+from modules.cluster_data.server.store.row_store import Publication
+from modules.cluster_data.wire import cluster_data_pb2 as wire
 from modules.cluster_data.wire.view_names import MAX_VIEWS, VIEWS
 from tests.modules.cluster_data.pair import deployment
 from tests.modules.cluster_data.test_rest import RestStand
@@ -133,5 +135,23 @@ def test_rights_of_a_view(stand: RestStand) -> None:
     stand.allowed = {("alice", "apps/deployments@shop")}
     assert stand.names(path) == {"web"}
     answer = stand.get("views/unknown?clusters=agent-1", status=404)
-    assert "no cluster has a view 'unknown'; every cluster has" in answer["message"]
+    expected = "none of these clusters has a view 'unknown'; every cluster has"
+    assert expected in answer["message"]
     stand.get("views/un%20known?clusters=agent-1", status=400)
+
+
+def test_views_of_other_users_look_unknown(stand: RestStand) -> None:
+    """A view that only clusters of other users have is not confirmed."""
+    other = Publication("2", "other", b"call")
+    hello = wire.Hello(epoch=b"e", cluster_uid="u", views=["private"])
+    snapshot = wire.Snapshot(view="private", sequence=1, first=True, last=True)
+    stand.pair.run(stand.server._store.welcome(other, hello))
+    stand.pair.run(stand.server._store.snapshot(other, snapshot))
+    for clusters in ("agent-1", "agent-1,other", "other"):
+        private, unknown = (
+            stand.get(f"views/{view}?clusters={clusters}", status=404)["message"]
+            for view in ("private", "unknown")
+        )
+        assert private.replace("private", "unknown") == unknown
+    # An operator sees that it exists, and has no rows.
+    assert stand.rows("private") == {}

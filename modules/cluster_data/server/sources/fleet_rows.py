@@ -108,10 +108,12 @@ class LocatedRows:
         is_cut = len(merged) > limit or any(page for _, page in found)
         return rows, page_after(rows[-1]) if rows and is_cut else ""
 
-    async def has_view(self, view: str) -> bool:
-        """Return whether any agent has a view."""
+    async def has_view(self, query: RowQuery) -> bool:
+        """Return whether an agent of a query has the view of the query."""
         found = await _ask(
-            self._places, lambda place: place.source.has_view(view), self.missing
+            self._chosen(query),
+            lambda place: place.source.has_view(query.view, query.agents),
+            self.missing,
         )
         return any(found)
 

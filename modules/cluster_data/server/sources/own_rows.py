@@ -101,9 +101,9 @@ class OwnRows:
                 raise CallError(Status.RESOURCE_EXHAUSTED, text) from None
             yield
 
-    async def has_view(self, view: str) -> bool:
+    async def has_view(self, view: str, agents: Collection[str] | None) -> bool:
         """See `RowSource`."""
-        return await self._store.read(partial(has_view, view=view))
+        return await self._store.read(partial(has_view, view=view, agents=agents))
 
     async def summaries(
         self, agents: Collection[str], identities: Mapping[str, str] | None = None

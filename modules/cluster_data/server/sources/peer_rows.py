@@ -123,10 +123,12 @@ class PeerRows:
         finally:
             call.cancel()
 
-    async def has_view(self, view: str) -> bool:
+    async def has_view(self, view: str, agents: Collection[str] | None) -> bool:
         """See `RowSource`."""
         client = await self._client()
-        request = wire.HasViewRequest(view=view)
+        request = wire.HasViewRequest(
+            view=view, agents=agents, only_agents=agents is not None
+        )
         response = await client.call("HasView", request, timeout=TIMEOUT)
         found: bool = response.found
         return found
@@ -222,8 +224,10 @@ class RowsForPeers:
     async def has_view(
         self, request: wire.HasViewRequest, call: Any
     ) -> wire.HasViewResponse:
-        """Return whether an agent of this kas has a view."""
-        return wire.HasViewResponse(found=await self._rows.has_view(request.view))
+        """Return whether one of some agents of this kas has a view."""
+        agents = list(request.agents) if request.only_agents else None
+        found = await self._rows.has_view(request.view, agents)
+        return wire.HasViewResponse(found=found)
 
     async def summaries(
         self, request: wire.SummariesRequest, call: Any

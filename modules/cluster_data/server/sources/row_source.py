@@ -62,8 +62,8 @@ class RowSource(Protocol):
         :param scopes: the scopes whose rows the reader may see; None for all.
         """
 
-    async def has_view(self, view: str) -> bool:
-        """Return whether any agent publishes the view *view*."""
+    async def has_view(self, view: str, agents: Collection[str] | None) -> bool:
+        """Return whether one of some agents publishes a view; None for all agents."""
 
     async def summaries(
         self, agents: Collection[str], identities: Mapping[str, str] | None = None

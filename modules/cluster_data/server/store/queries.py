@@ -322,9 +322,19 @@ def find_store_id(database: sqlite3.Connection) -> str:
     return str(found)
 
 
-def has_view(database: sqlite3.Connection, view: str) -> bool:
-    """Return whether any agent has a view."""
-    found = database.execute("SELECT 1 FROM views WHERE view = ? LIMIT 1", (view,))
+def has_view(
+    database: sqlite3.Connection, view: str, agents: Collection[str] | None = None
+) -> bool:
+    """
+    Return whether an agent has a view.
+
+    :param agents: ids of the agents; None for all.
+    """
+    where, values = "view = ?", [view]
+    if agents is not None:
+        where += " AND agent_id IN (SELECT value FROM json_each(?))"
+        values.append(json.dumps(sorted(agents)))
+    found = database.execute(f"SELECT 1 FROM views WHERE {where} LIMIT 1", values)
     return found.fetchone() is not None
 
 
