@@ -257,14 +257,15 @@ class Router:
 
     def obstacle(self, agent_id: str) -> str:
         """
-        Return the problem that prevents streams from reaching the agent's kas; empty if
-        none is known.
+        Return the problem that prevents streams from reaching the agent's kas, such as
+        "does not respond"; empty if none is known.
+
+        Users see it, so it has no address; the log of kas has the address and details.
         """
         for record in self.directory.routes(agent_id):
             peer = self._peer(record)
             if peer is not None and not peer.alive:
-                why = peer.problem or "does not respond"
-                return f"the kas at {peer.url} {why}"
+                return peer.problem.partition(":")[0] or "does not respond"
         return ""
 
     def cluster_problem(self, agent_id: str) -> str:

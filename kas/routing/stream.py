@@ -277,11 +277,12 @@ class RoutedStream:
         if there := self._router.obstacle(agent):
             # The agent may be connected to another kas, but the path to that kas is
             # broken.
-            text = f"agent {name} is connected to another kas, and {there}"
-        elif problem := self._no_leader:
+            text = f"agent {name} is connected to another kas, which {there}"
+        elif self._no_leader:
+            # The details have addresses, which are not for users.
             text = (
-                f"agent {name}: no agentk leads, because it {problem.rstrip('.')}: see "
-                "'kasctl status'"
+                f"agent {name}: no agentk leads, because none has access to its "
+                "Kubernetes API: see 'kasctl status'"
             )
         elif self._why:
             text = f"agent {name} could not be reached ({self._why}); {why}"

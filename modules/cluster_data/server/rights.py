@@ -224,7 +224,10 @@ class ReaderRights:
         )
         response = await client.call("Review", request, timeout=asked.timeout)
         if response.unreachable:
-            raise NoApiServer(Status.UNAVAILABLE, response.unreachable)
+            # The reason has addresses, which are not for users.
+            raise NoApiServer(
+                Status.UNAVAILABLE, "agentk has no connection to the API server"
+            )
         identity = cluster_identity(response.cluster_uid, response.epoch)
         if identity != asked.identity:
             # Rights in one cluster are no rights in another one.

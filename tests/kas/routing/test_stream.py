@@ -281,8 +281,8 @@ class RepeatTests(ManyCase):
         self.assertIsInstance(reason, AgentUnavailable)
         self.assertEqual(
             str(reason),
-            f"agent name-of-7: no agentk leads, because it {problem[:-1]}: see "
-            "'kasctl status'",
+            "agent name-of-7: no agentk leads, because none has access to its "
+            "Kubernetes API: see 'kasctl status'",
         )
 
     def refuse(self, agents: list[Any], why: str) -> None:
