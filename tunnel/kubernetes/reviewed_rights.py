@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from tunnel.api import Access, IKubernetes
 from tunnel.kubernetes.access_review import Right, is_allowed, is_permitted
-from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.shared_recent import SharedRecent
 from tunnel.toolkit.single_flight import SingleFlight
 
 __all__ = ["ReviewedRights", "Right"]
@@ -49,7 +49,8 @@ class ReviewedRights:
         self._kubernetes = kubernetes
         self._clock = clock
         self._lasts = {True: allowed_seconds, False: denied_seconds}
-        self._answers: Recent[_Key, _Answer] = Recent(MAX_ANSWERS)
+        #: Each owner has a share, because a user may ask about many namespaces.
+        self._answers: SharedRecent[str, _Key, _Answer] = SharedRecent(MAX_ANSWERS)
         self._running: dict[_Key, SingleFlight[bool]] = {}
 
     async def may(self, access: Access | None, right: Right) -> bool:
@@ -64,7 +65,8 @@ class ReviewedRights:
         if not is_permitted(client, right):
             return False
         key = (access.credential_id, access.impersonated, right)
-        found = self._answers.get(key)
+        owner = access.budget_owner
+        found = self._answers.get(owner, key)
         if found is not None:
             if self._clock.seconds() - found.at < self._lasts[found.allowed]:
                 return found.allowed
@@ -73,7 +75,7 @@ class ReviewedRights:
             # The answer may be as old as the question.
             asked = self._clock.seconds()
             allowed = await is_allowed(client, **right._asdict())
-            self._answers[key] = _Answer(allowed, asked)
+            self._answers.set(owner, key, _Answer(allowed, asked))
             return allowed
 
         def ended() -> None:

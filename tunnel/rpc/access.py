@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -77,6 +77,12 @@ def take_access(metadata: dict[str, str], trusted: bool) -> Access | None:
                 str(who["uid"]),
                 {str(k): tuple(map(str, v)) for k, v in who["extra"].items()},
             )
+        # Earlier versions of kas do not send all fields.
+        owners: dict[str, Any] = {
+            name: str(fields[name])
+            for name in ("owner", "budget_owner")
+            if name in fields
+        }
         return Access(
             str(fields["credential_id"]),
             str(fields["agent_id"]),
@@ -84,8 +90,8 @@ def take_access(metadata: dict[str, str], trusted: bool) -> Access | None:
             who,
             # Any value except false means read-only.
             fields["read_only"] is not False,
-            # Earlier versions of kas do not send this field.
             fields.get("secrets") is True,
+            **owners,
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CallError(

@@ -17,6 +17,8 @@ Helpers for both programs and for modules; they are part of the stable API.
     token_bucket.py rate limits
     allowance.py    a limit for the number of actions in any period
     recent.py       a table that forgets its oldest entry
+    shared_recent.py
+                    a table in which each peer has a fair share
     parallel.py     concurrent calls, at most a number of them at once
     repeated.py     a call at a fixed interval, which a failure does not end
     for_each.py     call a function for each item; log exceptions and continue

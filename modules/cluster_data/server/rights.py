@@ -17,7 +17,7 @@ from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.api import Access, IServerModuleApi, IServiceClient
 from tunnel.errors import CallError, NoApiServer, Status
 from tunnel.toolkit.peer_slots import PeerSlots
-from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.shared_recent import SharedRecent
 
 __all__ = ["ALLOWED_SECONDS", "DENIED_SECONDS", "OFFLINE_SECONDS", "ReaderRights"]
 
@@ -90,11 +90,14 @@ class _Asked:
     Questions of a user about one cluster.
 
     :ivar is_connected: whether agentk publishes rows.
+    :ivar answers: answers that the table may have forgotten, because a user may ask
+        more questions than the table has room for.
     """
 
     access: Access
     identity: str
     is_connected: bool
+    answers: dict[ListScope, _Answer] = attrs.field(factory=dict)
 
     @property
     def timeout(self) -> float:
@@ -142,11 +145,16 @@ class ReaderRights:
     def __init__(self, api: IServerModuleApi, clock: IReactorTime) -> None:
         self._api = api
         self._clock = clock
-        self._answers: Recent[_AnswerKey, _Answer] = Recent(MAX_ANSWERS)
+        #: Each owner has a share, because a user may ask about many namespaces.
+        self._answers: SharedRecent[str, _AnswerKey, _Answer] = SharedRecent(
+            MAX_ANSWERS
+        )
         #: Calls of one user at one cluster run one after the other: a call that waits
         #: often finds all answers in the end.
         self._calls: PeerSlots[tuple[_UserKey, str]] = PeerSlots(1)
-        self._failures: Recent[tuple[_UserKey, str], _Failure] = Recent(MAX_FAILURES)
+        self._failures: SharedRecent[str, tuple[_UserKey, str], _Failure] = (
+            SharedRecent(MAX_FAILURES)
+        )
 
     async def permitted(
         self,
@@ -177,10 +185,20 @@ class ReaderRights:
         return Permitted(frozenset(allowed), reason)
 
     def _is_allowed(self, asked: _Asked, scope: ListScope, age: float) -> bool:
-        answer = self._answers.get((asked.user, scope))
+        answer = self._answer(asked, scope)
         if answer is None or not answer.allowed:
             return False
         return self._clock.seconds() - answer.at <= age
+
+    def _answer(self, asked: _Asked, scope: ListScope) -> _Answer | None:
+        """Return an answer, and keep it until all questions are answered."""
+        answer = asked.answers.get(scope)
+        if answer is None:
+            owner = asked.access.budget_owner
+            answer = self._answers.get(owner, (asked.user, scope))
+            if answer is not None:
+                asked.answers[scope] = answer
+        return answer
 
     async def _ask(
         self, asked: _Asked, scopes: Collection[ListScope]
@@ -194,7 +212,8 @@ class ReaderRights:
         key = asked.user, asked.access.agent_id
         async with self._calls.slot(key):
             now = self._clock.seconds()
-            failure = self._failures.get(key)
+            owner = asked.access.budget_owner
+            failure = self._failures.get(owner, key)
             if failure is not None and now - failure.at < FAILURE_SECONDS:
                 return failure.reason, failure.age
             stale = sorted(one for one in scopes if not self._is_fresh(asked, one))
@@ -207,7 +226,7 @@ class ReaderRights:
             except CallError as error:
                 age = asked.age_after(error)
                 at = self._clock.seconds()
-                self._failures[key] = _Failure(error.message, age, at)
+                self._failures.set(owner, key, _Failure(error.message, age, at))
                 return error.message, age
             return "", ALLOWED_SECONDS + TIMEOUT
 
@@ -237,10 +256,11 @@ class ReaderRights:
             )
         now = self._clock.seconds()
         for scope, allowed in zip(scopes, response.allowed, strict=False):
-            self._answers[asked.user, scope] = _Answer(allowed, now)
+            answer = asked.answers[scope] = _Answer(allowed, now)
+            self._answers.set(asked.access.budget_owner, (asked.user, scope), answer)
 
     def _is_fresh(self, asked: _Asked, scope: ListScope) -> bool:
-        answer = self._answers.get((asked.user, scope))
+        answer = self._answer(asked, scope)
         if answer is None:
             return False
         lasts = ALLOWED_SECONDS if answer.allowed else DENIED_SECONDS
@@ -248,8 +268,7 @@ class ReaderRights:
 
     def forget(self, credential_id: str) -> None:
         """Forget the answers for a credential."""
-        for key in [one for one in self._answers if one[0][0] == credential_id]:
-            del self._answers[key]
+        self._answers.forget(lambda key: key[0][0] == credential_id)
 
 
 def _may_ask(access: Access, scope: ListScope) -> bool:

@@ -171,6 +171,28 @@ def test_the_same_list_is_always_reviewed(rights: RightsStand) -> None:
     assert results[0].reason == "a reason"
 
 
+def test_a_user_with_many_namespaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They displace no answers for others, and all of them count."""
+    monkeypatch.setattr(rights_module, "MAX_ANSWERS", 10)
+    stand = RightsStand(Clock())
+    stand.ask()
+    stand.calls.answer(True)
+    scopes = [ListScope("1", "", "pods", f"n{number}") for number in range(50)]
+    bob = Access("user:bob", "1", "agent-1", impersonation=Impersonation("bob"))
+    results: list[Any] = []
+    asking = stand.rights.permitted(bob, scopes, "u", True)
+    Deferred.fromCoroutine(asking).addBoth(results.append)
+    # Not in the whole cluster, but in each namespace.
+    stand.calls.answer(False)
+    stand.calls.answer(True)
+    assert results[0].scopes == set(scopes)
+    (result,) = stand.ask()
+    assert result.scopes == {SCOPE}
+    assert not stand.calls.waiting
+
+
 # -- The agent half
 
 

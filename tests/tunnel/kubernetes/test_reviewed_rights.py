@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tunnel.api import Access, Impersonation
 from tunnel.errors import CallError
 from tunnel.http1 import UpstreamPool
-from tunnel.kubernetes import KubernetesClients, ReviewedRights, Right
+from tunnel.kubernetes import KubernetesClients, ReviewedRights, Right, reviewed_rights
 from tunnel.testing import FakeCluster
 
 PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -97,3 +98,16 @@ def test_no_answer_and_no_user() -> None:
     refused: list[Any] = []
     nobody.addErrback(refused.append)
     assert "does not name a user" in refused[0].getErrorMessage()
+
+
+def test_a_user_with_many_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They displace no answers for others."""
+    monkeypatch.setattr(reviewed_rights, "MAX_ANSWERS", 10)
+    stand = Reviewed()
+    stand.decide(True)
+    stand.answer("ann")
+    for number in range(20):
+        stand.answer("bob", Right("list", "pods", namespace=f"n{number}"))
+    before = stand.count
+    assert stand.answer("ann") is True
+    assert stand.count == before

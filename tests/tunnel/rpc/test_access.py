@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import secrets
 from typing import Any
 
@@ -37,12 +38,21 @@ ALICE = Access(
         ALICE,
         attrs.evolve(ALICE, secrets=True),
         Access("user:root", "1", "agent-1"),
+        Access("ci_job:5:1:x", "1", "a", owner="ci_job:5", budget_owner="ci_project:2"),
     ],
 )
 def test_round_trip(access: Access) -> None:
     metadata = {"a": "b", **access_fields(access)}
     assert take_access(metadata, trusted=True) == access
     assert metadata == {"a": "b"}
+
+
+def test_an_earlier_kas() -> None:
+    """Without an owner, each credential counts for itself."""
+    fields = json.loads(access_fields(ALICE)["txkas-access"])
+    del fields["owner"], fields["budget_owner"]
+    metadata = {"txkas-access": json.dumps(fields)}
+    assert take_access(metadata, trusted=True) == ALICE
 
 
 CROWDED = Access(
