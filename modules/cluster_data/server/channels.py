@@ -187,13 +187,14 @@ class RowsChannel:
     async def subscribe(self, subscription: ICableSubscription) -> None:
         """See `IChannel`."""
         question = self._ask(subscription.params)
-        access = await self._authorized(question, subscription)
+        accesses = await self._authorized(question, subscription)
+        owner = next(iter(accesses.values())).budget_owner
         # A caller has one connection, so the query ends with it at the latest.
-        key = (access.budget_owner, (subscription.caller, self.name, _text(question)))
+        key = (owner, (subscription.caller, self.name, _text(question)))
         listener = _Listener(subscription)
         query = await self._queries.follow(
             key,
-            frozenset(question.clusters),
+            frozenset(accesses),
             question.views,
             lambda: self._answer(question, subscription),
             listener,
@@ -202,18 +203,18 @@ class RowsChannel:
 
     async def _authorized(
         self, question: _Question, subscription: ICableSubscription
-    ) -> Access:
-        """Return the rights at the first cluster that the client has access to."""
-        refusal: CallError | None = None
-        for name in question.clusters:
-            try:
-                access: Access = await subscription.caller.authorize(name)
-            except CallError as error:
-                refusal = refusal or error
-            else:
-                return access
-        assert refusal is not None
-        raise refusal
+    ) -> Mapping[str, Access]:
+        """
+        Return the rights of the client by id of the agent.
+
+        :raises CallError: the client has no rights at any of the clusters.
+        """
+        accesses, denied = await self._reader.accesses(
+            question.clusters, subscription.caller.authorize
+        )
+        if not accesses:
+            raise CallError(Status.PERMISSION_DENIED, denied[0].reason)
+        return accesses
 
     async def send_snapshot(self, subscription: ICableSubscription) -> None:
         """See `IChannel`."""
@@ -256,7 +257,7 @@ class RowsChannel:
         if question.query is None:
             known = await self._reader.clusters(names, access_of)
             states = dict(_of_cluster(one) for one in known.clusters)
-            return QueryResult(states, len(states))
+            return QueryResult(states, len(states), known.reached)
         found = await self._reader.rows(question.query, names, access_of)
         rows: dict[str, Any] = dict(_of_cluster(one) for one in found.incomplete)
         for row in found.rows:
@@ -264,7 +265,7 @@ class RowsChannel:
         if found.next_page:
             rows["more"] = True
         size = sum(len(row.columns) for row in found.rows)
-        return QueryResult(rows, len(rows) + size // 1024)
+        return QueryResult(rows, len(rows) + size // 1024, found.reached)
 
 
 def _of_cluster(one: ClusterAnswer) -> tuple[str, dict[str, Any]]:

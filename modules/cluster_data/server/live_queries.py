@@ -65,10 +65,13 @@ class QueryResult:
 
     :ivar rows: the rows by key.
     :ivar kib: the KiB of the rows as JSON, at least one for each row.
+    :ivar agents: ids of the agents whose clusters the user may reach now; None if they
+        are the same as before.
     """
 
     rows: Mapping[str, Any]
     kib: int
+    agents: frozenset[str] | None = None
 
 
 class QueryListener(Protocol):
@@ -88,7 +91,8 @@ class LiveQuery:
     """
     One query with its last result.
 
-    :ivar agents: names and ids of the agents that the query is about.
+    :ivar agents: ids of the agents that the query is about, and that the user may
+        reach: the changes of others must not cost work, or show in its time.
     :ivar views: the views with its rows.
     :ivar epoch: random; identifies the sequence of results.
     :ivar sequence: number of the last result.
@@ -104,6 +108,7 @@ class LiveQuery:
     _clock: IReactorTime
     _ended: Callable[[], None]
     _kib_of_owner: Callable[[], int]
+    _follow_peers: _FollowPeers
     _unfollow: Callable[[], None] = lambda: None
     epoch: str = attrs.field(factory=lambda: os.urandom(8).hex())
     sequence: int = 0
@@ -116,9 +121,11 @@ class LiveQuery:
     _is_running: bool = False
     _is_stale: bool = False
 
-    def follow_peers(self, follow: _FollowPeers) -> None:
-        """Run again after changes at other kas, too."""
-        self._unfollow = follow(self.agents, self.views, self.touch)
+    def follow(self, agents: frozenset[str]) -> None:
+        """Run again after changes of these agents, also at other kas."""
+        self._unfollow()
+        self.agents = agents
+        self._unfollow = self._follow_peers(agents, self.views, self.touch)
 
     async def begin(self) -> None:
         """Wait for the first result."""
@@ -169,6 +176,8 @@ class LiveQuery:
         finally:
             self._is_running = False
         result, self.kib = found.rows, found.kib
+        if found.agents is not None and found.agents != self.agents:
+            self.follow(found.agents)
         if self._kib_of_owner() > MAX_KIB_EACH:
             raise _TooManyRows(
                 Status.RESOURCE_EXHAUSTED,
@@ -282,6 +291,7 @@ class LiveQueries:
 
         :param key: the user and the question; equal questions of one user share a
             query.
+        :param agents: ids of the agents that the user may reach.
         :param run: answers the question.
         :raises CallError: RESOURCE_EXHAUSTED beyond the limits, or the error of *run*.
         """
@@ -303,9 +313,10 @@ class LiveQueries:
                 self._clock,
                 lambda: self._forget(key),
                 lambda: self._kib_of(owner),
+                self._follow_peers,
             )
             self._queries[key] = query
-            query.follow_peers(self._follow_peers)
+            query.follow(agents)
         query.listeners[listener] = None
         try:
             await query.begin()
@@ -320,23 +331,19 @@ class LiveQueries:
     def _forget(self, key: Hashable) -> None:
         self._queries.pop(key, None)
 
-    def views(self, agent_id: str, agent_name: str) -> frozenset[str]:
-        """Return the views of an agent that somebody follows."""
+    def views(self, agent_id: str) -> frozenset[str]:
+        """Return the views of an agent that live queries follow."""
         followed: list[LiveQuery | _Remote] = [*self._queries.values(), *self._remotes]
-        found = [
-            one.views
-            for one in followed
-            if agent_id in one.agents or agent_name in one.agents
-        ]
+        found = [one.views for one in followed if agent_id in one.agents]
         return frozenset().union(*found)
 
-    def touch(self, agent_id: str, agent_name: str) -> None:
+    def touch(self, agent_id: str) -> None:
         """Run the queries about an agent again soon, also those of other kas."""
         for query in tuple(self._queries.values()):
-            if agent_id in query.agents or agent_name in query.agents:
+            if agent_id in query.agents:
                 query.touch()
         for remote in tuple(self._remotes):
-            if agent_id in remote.agents or agent_name in remote.agents:
+            if agent_id in remote.agents:
                 remote.touch(agent_id)
 
     async def changes(

@@ -169,11 +169,11 @@ class ClusterDataServer:
             self._withdraw = [one.serve(cable) for one in self._channels]
 
     def _followed(self, publication: Publication) -> frozenset[str]:
-        queries = self._queries.views(publication.agent_id, publication.agent_name)
+        queries = self._queries.views(publication.agent_id)
         return queries | self._feed.views
 
     def _touch(self, publication: Publication) -> None:
-        self._queries.touch(publication.agent_id, publication.agent_name)
+        self._queries.touch(publication.agent_id)
 
     def _others(self) -> list[PeerRows]:
         """Return the stores of the other kas; the workers of one kas share one."""

@@ -74,6 +74,8 @@ class RowsAnswer:
     :ivar queried: number of queried clusters.
     :ivar as_of: time of the answer in seconds since 1970.
     :ivar missing_kas: addresses of the kas that did not respond, for operators.
+    :ivar reached: ids of the agents that the reader may reach; empty for a reader who
+        may see all rows.
     """
 
     rows: Sequence[FoundRow]
@@ -82,6 +84,7 @@ class RowsAnswer:
     queried: int
     as_of: float
     missing_kas: Sequence[str]
+    reached: frozenset[str] = frozenset()
 
 
 @attrs.frozen
@@ -91,11 +94,13 @@ class ClustersAnswer:
 
     :ivar as_of: time of the answer in seconds since 1970.
     :ivar missing_kas: as in `RowsAnswer`.
+    :ivar reached: as in `RowsAnswer`.
     """
 
     clusters: Sequence[ClusterAnswer]
     as_of: float
     missing_kas: Sequence[str]
+    reached: frozenset[str] = frozenset()
 
 
 def state_of(cluster: KnownCluster, now: float) -> str:
@@ -152,7 +157,7 @@ class FleetReader:
         :raises CallError: UNAUTHENTICATED if no cluster accepts the user,
             RESOURCE_EXHAUSTED if the user's queries take too much time.
         """
-        accesses, denied = await self._accesses(names, access_of)
+        accesses, denied = await self.accesses(names, access_of)
         owner = _owner(accesses)
         await self._budget.admit(owner)
         located = await self._known(accesses, owner)
@@ -175,7 +180,8 @@ class FleetReader:
             accesses,
         )
         more = [*denied, *_never(accesses, located)]
-        return await self._rows(query, allowed, located, reasons, more, len(names))
+        found = await self._rows(query, allowed, located, reasons, more, len(names))
+        return attrs.evolve(found, reached=frozenset(accesses))
 
     async def _rows(
         self,
@@ -219,14 +225,15 @@ class FleetReader:
 
         :raises CallError: as of `rows`.
         """
-        accesses, denied = await self._accesses(names, access_of)
+        accesses, denied = await self.accesses(names, access_of)
         owner = _owner(accesses)
         await self._budget.admit(owner)
         located = await self._known(accesses, owner)
         query = RowQuery(view="summary", agents=list(accesses), reader=owner)
         allowed, reasons = await self._permitted(query, located, accesses)
         more = [*denied, *_never(accesses, located)]
-        return await self._with_summaries(located, allowed, reasons, more)
+        found = await self._with_summaries(located, allowed, reasons, more)
+        return attrs.evolve(found, reached=frozenset(accesses))
 
     async def _with_summaries(
         self,
@@ -251,12 +258,14 @@ class FleetReader:
         ]
         return ClustersAnswer([*answers, *more], now, sorted(located.missing))
 
-    async def _accesses(
+    async def accesses(
         self, names: Sequence[str], access_of: AccessOf
     ) -> tuple[dict[str, Access], list[ClusterAnswer]]:
         """
         Return the rights of a user by id of the agent, and an answer for each cluster
         without them, which tells only what the user has said.
+
+        :raises CallError: UNAUTHENTICATED if no cluster accepts the user.
         """
         accesses: dict[str, Access] = {}
         refused: dict[str, CallError] = {}

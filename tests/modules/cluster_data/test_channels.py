@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from twisted.internet.defer import Deferred
 
@@ -22,6 +23,7 @@ from modules.cluster_data.server.live_queries import (
 )
 from modules.cluster_data.server.sources.own_rows import OwnRows
 from modules.cluster_data.server.store.queries import RowQuery
+from modules.cluster_data.server.store.row_store import Publication
 from tests.modules.cluster_data.pair import deployment, node
 from tests.modules.cluster_data.test_rest import ALICE, BOB, RestStand
 from tunnel.errors import CallError, Status
@@ -98,7 +100,7 @@ def test_changes_of_a_followed_view_come_at_once(stand: ChannelStand) -> None:
         assert put[WEB]["labels"] == {"count": str(count)}
     stand.channel("ClusterChannel").unsubscribe(made)
     stand.advance(BEAT)
-    assert stand.server._queries.views("1", "agent-1") == frozenset()
+    assert stand.server._queries.views("1") == frozenset()
 
 
 def test_nothing_is_sent_without_a_change(stand: ChannelStand) -> None:
@@ -218,6 +220,49 @@ def test_a_cluster_without_access(stand: ChannelStand) -> None:
     made = stand.subscribe("FleetChannel", clusters=["agent-1", "another"])
     ((first, _),) = made.sent
     assert first["snapshot"]["cluster/another"]["state"] == "denied"
+
+
+def test_only_clusters_of_the_user_are_followed(stand: ChannelStand) -> None:
+    """Changes of others cost no work, until the user gets rights there."""
+    other = Publication("2", "another", b"call")
+    made = stand.subscribe("FleetChannel", clusters=["agent-1", "another"])
+    (query,) = stand.server._queries._queries.values()
+    run, runs = query._run, []
+
+    def counting() -> Any:
+        runs.append(1)
+        return run()
+
+    query._run = counting
+    assert query.agents == {"1"}
+    assert stand.server._queries.views("2") == frozenset()
+    for _ in range(10):
+        stand.server._touch(other)
+        stand.clock.advance(PAUSE)
+    assert not runs
+    made.caller.accesses["another"] = attrs.evolve(
+        ALICE, agent_id="2", agent_name="another"
+    )
+    stand.advance(REFRESH)
+    assert stand.server._queries.views("2") == {"summary"}
+    before = len(runs)
+    stand.server._touch(other)
+    stand.clock.advance(2 * PAUSE)
+    assert len(runs) == before + 1
+    # Rights may end, too.
+    del made.caller.accesses["another"]
+    stand.advance(REFRESH)
+    assert stand.server._queries.views("2") == frozenset()
+
+
+def test_an_agent_with_the_id_of_another_as_its_name(stand: ChannelStand) -> None:
+    """It is not followed in its place."""
+    stand.subscribe("ClusterChannel", cluster="1")
+    assert stand.server._queries.views("1") == {"workloads"}
+    (query,) = stand.server._queries._queries.values()
+    due = query._next.getTime()
+    stand.server._touch(Publication("9", "1", b"call"))
+    assert query._next.getTime() == due
 
 
 def test_limits(stand: ChannelStand, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -348,18 +348,18 @@ def test_changes_at_another_kas(fleet: FleetStand) -> None:
         return QueryResult({one.name: one.columns for one in answer.rows}, 1)
 
     listener = Listener()
-    agents, views = frozenset(["agent-11"]), frozenset(["workloads"])
+    agents, views = frozenset(["11"]), frozenset(["workloads"])
     query = fleet.run(near.follow(("me", 1), agents, views, run, listener))
     fleet.near.advance(0.25)
     assert set(query.rows) == {"a"}
     # The agent sends what a reader of any kas follows at once.
-    assert far.views("11", "agent-11") == views
+    assert far.views("11") == views
     fleet.publish(fleet.far, "11", "a", "b")
     fleet.near.advance(1)
     assert [set(put) for put, _ in listener.changes] == [{"b"}]
     query.leave(listener)
     fleet.near.advance(0.25)
-    assert far.views("11", "agent-11") == frozenset()
+    assert far.views("11") == frozenset()
     assert not far._remotes
 
 
@@ -371,7 +371,7 @@ def test_a_kas_that_joins_later(fleet: FleetStand) -> None:
         return QueryResult({}, 0)
 
     near, far = fleet.near.server._queries, fleet.far.server._queries
-    agents, views = frozenset(["agent-11"]), frozenset(["workloads"])
+    agents, views = frozenset(["11"]), frozenset(["workloads"])
     listener = Listener()
     query = fleet.run(near.follow(("me", 1), agents, views, run, listener))
     assert not far._remotes
@@ -393,3 +393,24 @@ def test_followed_queries_are_limited(
     assert caught.value.status is Status.RESOURCE_EXHAUSTED
     first.addErrback(lambda failure: failure.trap(CancelledError))
     first.cancel()
+
+
+def test_agents_that_are_followed_later(fleet: FleetStand) -> None:
+    """A live query follows other agents at another kas as soon as a run says so."""
+    agents = frozenset(["11"])
+
+    async def run() -> QueryResult:
+        return QueryResult({}, 0, agents)
+
+    near, far = fleet.near.server._queries, fleet.far.server._queries
+    views, listener = frozenset(["workloads"]), Listener()
+    query = fleet.run(near.follow(("me", 1), frozenset(), views, run, listener))
+    fleet.near.advance(0.25)
+    assert far.views("11") == views
+    agents = frozenset(["12"])
+    query.touch()
+    fleet.near.advance(1)
+    assert (far.views("11"), far.views("12")) == (frozenset(), views)
+    query.leave(listener)
+    fleet.near.advance(0.25)
+    assert not far._remotes

@@ -40,9 +40,11 @@ class PeerChanges:
 
         The agents send these views at once, as if a reader of that kas followed them.
 
-        :param agents: names and ids.
+        :param agents: ids; without any, there is nothing to follow.
         :return: function that ends this.
         """
+        if not agents:
+            return lambda: None
         following: dict[OtherKas, Deferred[None]] = {}
 
         async def listen(other: OtherKas) -> None:
