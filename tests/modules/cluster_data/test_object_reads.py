@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
 
 from modules.cluster_data.agent import cache as cache_module
 from modules.cluster_data.agent.objects import reads as reads_module
-from modules.cluster_data.agent.objects.reads import RIGHT_SECONDS
+from modules.cluster_data.agent.objects.reads import RIGHT_SECONDS, ObjectReads
 from modules.cluster_data.server.cache_path import READ_SECONDS
 from tests.modules.cluster_data.pair import LivePair, deployment
 from tests.modules.cluster_data.test_rest import ALICE, BOB, ReviewingCluster
 from tunnel.api import Access, AgentPathRequest, ObjectKind
 from tunnel.errors import CallError
 from tunnel.testing import FakePathResponse
+from tunnel.toolkit.peer_turns import PeerTurns
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 SHOP = "/apis/apps/v1/namespaces/shop/deployments"
@@ -332,6 +335,44 @@ def test_a_right_that_is_revoked(reads: ReadStand) -> None:
     reads.allowed = set()
     reads.advance(reads_module.IDLE_SECONDS + 1)
     assert [one["object"]["code"] for one in other.lines()] == [403]
+
+
+@pytest.mark.parametrize("path", [MAPS, f"{MAPS}/one", f"{MAPS}?watch=true"])
+@pytest.mark.parametrize("place", ["objects", "turn"])
+def test_a_right_that_is_revoked_while_a_request_waits(
+    reads: ReadStand, monkeypatch: pytest.MonkeyPatch, path: str, place: str
+) -> None:
+    """A request may wait for its objects, and for its turn, longer than a minute."""
+    reads.get(MAPS)
+    loaded, turn = ObjectReads._loaded, PeerTurns.turn
+
+    async def load_late(*rest: Any) -> None:
+        await loaded(*rest)
+        await deferLater(reads.clock, 2 * RIGHT_SECONDS)
+
+    @asynccontextmanager
+    async def take_late(turns: Any, peer: Any) -> AsyncIterator[None]:
+        await deferLater(reads.clock, 2 * RIGHT_SECONDS)
+        async with turn(turns, peer):
+            yield
+
+    if place == "objects":
+        monkeypatch.setattr(ObjectReads, "_loaded", load_late)
+    else:
+        monkeypatch.setattr(PeerTurns, "turn", take_late)
+    reader = reads.read(path)
+    reads.everything = False
+    reads.advance(3 * RIGHT_SECONDS)
+    if "watch" in path and place == "turn":
+        # The response has begun.
+        (refused,) = reader.lines()
+        assert (refused["type"], refused["object"]["code"]) == ("ERROR", 403)
+        assert reader.ended
+    elif path.endswith("one") and place == "turn":
+        # Only lists wait for a turn.
+        assert reader.response.status == 200
+    else:
+        assert reader.response.status == 403
 
 
 def test_readers_share_reviews(reads: ReadStand) -> None:

@@ -36,8 +36,9 @@ __all__ = ["IObjectCache", "ObjectReads", "ReadMetrics"]
 #: Bytes of one part of a response, which becomes one message.
 PART: Final = 32 * 1024
 
-#: Seconds for which a positive answer of the API server about a right counts; so long
-#: does a watch continue after its right was revoked.
+#: Seconds for which a positive answer of the API server about a right counts: the
+#: maximum age of the answer when a response begins, and the seconds for which a watch
+#: continues after its right was revoked.
 RIGHT_SECONDS: Final = 10.0
 
 #: Seconds without a change after which the right of a watch is reviewed again.
@@ -244,6 +245,8 @@ class ObjectReads:
         """Answer from the objects of a kind."""
         with _reading(store, self._clock):
             await self._loaded(store, asked)
+            # The right may have ended while the request waited.
+            await self._check(asked, access)
             if asked.info.verb == "watch":
                 parts = self._watch(store, asked, selection, access)
             elif asked.info.verb == "list":
@@ -409,6 +412,7 @@ class ObjectReads:
         access: Access,
     ) -> AsyncGenerator[wire.ReadPart, None]:
         async with self._turns.turn(access.owner):
+            await self._check(asked, access)
             printer = Printer(store, asked.form, asked.include, self._now())
             yield _head(200)
             text = printer.begin(store.version)
@@ -467,6 +471,12 @@ class ObjectReads:
             yield _head(200)
             if watch.begins_with_objects:
                 async with self._turns.turn(access.owner):
+                    try:
+                        await self._check(asked, access)
+                    except ReadRefused as error:
+                        for part in _data(_error(error)):
+                            yield part
+                        return
                     version, watch.position = store.version, store.position
                     text = b""
                     for found, at in self._selected(store, selection):
