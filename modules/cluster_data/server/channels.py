@@ -257,7 +257,7 @@ class RowsChannel:
         if question.query is None:
             known = await self._reader.clusters(names, access_of)
             states = dict(_of_cluster(one) for one in known.clusters)
-            return QueryResult(states, len(states), known.reached)
+            return QueryResult(states, len(states), known.reached, known.as_of)
         found = await self._reader.rows(question.query, names, access_of)
         rows: dict[str, Any] = dict(_of_cluster(one) for one in found.incomplete)
         for row in found.rows:
@@ -265,7 +265,8 @@ class RowsChannel:
         if found.next_page:
             rows["more"] = True
         size = sum(len(row.columns) for row in found.rows)
-        return QueryResult(rows, len(rows) + size // 1024, found.reached)
+        kib = len(rows) + size // 1024
+        return QueryResult(rows, kib, found.reached, found.as_of)
 
 
 def _of_cluster(one: ClusterAnswer) -> tuple[str, dict[str, Any]]:

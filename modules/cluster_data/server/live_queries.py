@@ -22,6 +22,7 @@ from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.timers import call_by, cancel_call
 
 __all__ = [
+    "AS_OF",
     "MAX_QUERIES",
     "MAX_QUERIES_EACH",
     "PAUSE",
@@ -46,6 +47,9 @@ MAX_KIB_EACH = 8 * 1024
 #: change, too.
 REFRESH = 5.0
 
+#: Key of the time of the rows, in seconds since 1970, while no newer ones can be read.
+AS_OF = "asOf"
+
 #: Maximum number of queries of all users, and of one user: each keeps its result.
 MAX_QUERIES, MAX_QUERIES_EACH = 1000, 20
 
@@ -67,11 +71,13 @@ class QueryResult:
     :ivar kib: the KiB of the rows as JSON, at least one for each row.
     :ivar agents: ids of the agents whose clusters the user may reach now; None if they
         are the same as before.
+    :ivar as_of: time of the result in seconds since 1970.
     """
 
     rows: Mapping[str, Any]
     kib: int
     agents: frozenset[str] | None = None
+    as_of: float = 0.0
 
 
 class QueryListener(Protocol):
@@ -96,7 +102,8 @@ class LiveQuery:
     :ivar views: the views with its rows.
     :ivar epoch: random; identifies the sequence of results.
     :ivar sequence: number of the last result.
-    :ivar rows: the last result.
+    :ivar rows: the last result, with `AS_OF` if no newer one can be read.
+    :ivar as_of: time of the last result in seconds since 1970.
     """
 
     _log = Logger()
@@ -114,6 +121,7 @@ class LiveQuery:
     sequence: int = 0
     rows: Mapping[str, Any] = attrs.field(factory=dict)
     kib: int = 0
+    as_of: float = 0.0
     listeners: dict[QueryListener, None] = attrs.field(factory=dict)
     _waiters: list[Deferred[None]] = attrs.field(factory=list)
     _running: Deferred[Any] | None = None
@@ -175,7 +183,7 @@ class LiveQuery:
             found = await self._run()
         finally:
             self._is_running = False
-        result, self.kib = found.rows, found.kib
+        result, self.kib, self.as_of = found.rows, found.kib, found.as_of
         if found.agents is not None and found.agents != self.agents:
             self.follow(found.agents)
         if self._kib_of_owner() > MAX_KIB_EACH:
@@ -186,21 +194,27 @@ class LiveQuery:
             )
         pause = self._pause()
         self._run_by(pause if self._is_stale else max(pause, REFRESH))
-        put = {key: row for key, row in result.items() if self.rows.get(key) != row}
-        deleted = [key for key in self.rows if key not in result]
-        self.rows = result
         is_first = not self.sequence
-        if put or deleted or is_first:
-            self.sequence += 1
+        self._set(result)
+        if is_first:
+            self.sequence = 1
         waiters, self._waiters = self._waiters, []
         for one in waiters:
             one.callback(None)
-        if not is_first and (put or deleted):
-            for_each(
-                tuple(self.listeners),
-                lambda one: one.changed(self, put, deleted),
-                "notifying a listener of rows",
-            )
+
+    def _set(self, rows: Mapping[str, Any]) -> None:
+        """Replace the rows, and notify the listeners of the difference."""
+        put = {key: row for key, row in rows.items() if self.rows.get(key) != row}
+        deleted = [key for key in self.rows if key not in rows]
+        self.rows = rows
+        if not self.sequence or not (put or deleted):
+            return
+        self.sequence += 1
+        for_each(
+            tuple(self.listeners),
+            lambda one: one.changed(self, put, deleted),
+            "notifying a listener of rows",
+        )
 
     def _failed(self, failure: Any) -> None:
         if failure.check(CancelledError):
@@ -212,6 +226,8 @@ class LiveQuery:
             error = failure.value
         is_passing = error.status in _PASSING and not isinstance(error, _TooManyRows)
         if self.sequence and is_passing:
+            # The listeners must not take the old rows for current ones.
+            self._set({**self.rows, AS_OF: self.as_of})
             self._run_by(REFRESH)
             return
         waiters, self._waiters = self._waiters, []

@@ -106,7 +106,7 @@ class ClustersAnswer:
 def state_of(cluster: KnownCluster, now: float) -> str:
     """Return ``live``, ``late`` or ``offline``."""
     age = now - cluster.last_seen
-    if age <= LIVE and cluster.is_publishing:
+    if age <= LIVE and cluster.is_publishing and not cluster.is_outdated:
         return "live"
     return "late" if age <= LATE and cluster.is_publishing else "offline"
 
@@ -337,6 +337,8 @@ class FleetReader:
         if state != "live":
             age = max(0, round(now - cluster.last_seen))
             said.append(f"{state}: its rows are {age} s old")
+        if cluster.is_outdated:
+            said.append("kas could not store newer rows")
         reason = "; ".join(one for one in said if one)
         return ClusterAnswer(cluster, state, reason)
 

@@ -78,8 +78,8 @@ class RowReceiver:
             self._feed.ended(publication)
             # The call may have been cancelled, and the store still has to know its end.
             ended = Deferred.fromCoroutine(self._store.ended(publication))
-            ended.addCallback(lambda _: self._changed(publication))
             ended.addErrback(lambda failure: failure.trap(CallError))
+            ended.addCallback(lambda _: self._changed(publication))
 
     async def _take(
         self,

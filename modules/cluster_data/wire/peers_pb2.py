@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from modules.cluster_data.wire import fleet_pb2 as modules_dot_cluster__data_dot_wire_dot_fleet__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%modules/cluster_data/wire/peers.proto\x12\x15txkas.cluster_data.v1\x1a%modules/cluster_data/wire/fleet.proto\":\n\x15StoredClustersRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x12\n\nsilent_for\x18\x02 \x01(\x01\"i\n\x0eStoredClusters\x12\x10\n\x08store_id\x18\x01 \x01(\t\x12\x36\n\x08\x63lusters\x18\x02 \x03(\x0b\x32$.txkas.cluster_data.v1.StoredCluster\x12\r\n\x05\x63ount\x18\x03 \x01(\r\"\x80\x01\n\rStoredCluster\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x12\n\nagent_name\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12\x15\n\ris_publishing\x18\x04 \x01(\x08\x12\x0b\n\x03\x61ge\x18\x05 \x01(\x01\x12\x10\n\x08identity\x18\x06 \x01(\t\"\xcf\x02\n\x0bStoredQuery\x12\x0c\n\x04view\x18\x01 \x01(\t\x12\x0e\n\x06\x61gents\x18\x02 \x03(\t\x12\x12\n\nall_agents\x18\x03 \x01(\x08\x12\x10\n\x08\x65xcluded\x18\x04 \x03(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x11\n\tnamespace\x18\x06 \x01(\t\x12\x0c\n\x04name\x18\x07 \x01(\t\x12\x16\n\x0elabel_selector\x18\x08 \x01(\t\x12\r\n\x05image\x18\t \x01(\t\x12\r\n\x05limit\x18\n \x01(\r\x12\x0c\n\x04page\x18\x0b \x01(\t\x12\x0e\n\x06reader\x18\x0c \x01(\t\x12\x46\n\nidentities\x18\r \x03(\x0b\x32\x32.txkas.cluster_data.v1.StoredQuery.IdentitiesEntry\x1a\x31\n\x0fIdentitiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"S\n\x0bStoredScope\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08resource\x18\x03 \x01(\t\x12\x11\n\tnamespace\x18\x04 \x01(\t\"B\n\x0cStoredScopes\x12\x32\n\x06scopes\x18\x01 \x03(\x0b\x32\".txkas.cluster_data.v1.StoredScope\"\x88\x01\n\x0b\x46indRequest\x12\x31\n\x05query\x18\x01 \x01(\x0b\x32\".txkas.cluster_data.v1.StoredQuery\x12\x32\n\x06scopes\x18\x02 \x03(\x0b\x32\".txkas.cluster_data.v1.StoredScope\x12\x12\n\nall_scopes\x18\x03 \x01(\x08\"N\n\nStoredRows\x12-\n\x04rows\x18\x01 \x03(\x0b\x32\x1f.txkas.cluster_data.v1.FoundRow\x12\x11\n\tnext_page\x18\x02 \x01(\t\"C\n\x0eHasViewRequest\x12\x0c\n\x04view\x18\x01 \x01(\t\x12\x0e\n\x06\x61gents\x18\x02 \x03(\t\x12\x13\n\x0bonly_agents\x18\x03 \x01(\x08\" \n\x0fHasViewResponse\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\"\xa2\x01\n\x10SummariesRequest\x12\x0e\n\x06\x61gents\x18\x01 \x03(\t\x12K\n\nidentities\x18\x02 \x03(\x0b\x32\x37.txkas.cluster_data.v1.SummariesRequest.IdentitiesEntry\x1a\x31\n\x0fIdentitiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\".\n\rFollowRequest\x12\x0e\n\x06\x61gents\x18\x01 \x03(\t\x12\r\n\x05views\x18\x02 \x03(\t\"\x1f\n\x0bRowsChanged\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t2\xa0\x04\n\x08PeerRows\x12\x61\n\x08\x43lusters\x12,.txkas.cluster_data.v1.StoredClustersRequest\x1a%.txkas.cluster_data.v1.StoredClusters0\x01\x12S\n\x06Scopes\x12\".txkas.cluster_data.v1.StoredQuery\x1a#.txkas.cluster_data.v1.StoredScopes0\x01\x12Q\n\x04\x46ind\x12\".txkas.cluster_data.v1.FindRequest\x1a!.txkas.cluster_data.v1.StoredRows(\x01\x30\x01\x12X\n\x07HasView\x12%.txkas.cluster_data.v1.HasViewRequest\x1a&.txkas.cluster_data.v1.HasViewResponse\x12Y\n\tSummaries\x12\'.txkas.cluster_data.v1.SummariesRequest\x1a!.txkas.cluster_data.v1.StoredRows0\x01\x12T\n\x06\x46ollow\x12$.txkas.cluster_data.v1.FollowRequest\x1a\".txkas.cluster_data.v1.RowsChanged0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%modules/cluster_data/wire/peers.proto\x12\x15txkas.cluster_data.v1\x1a%modules/cluster_data/wire/fleet.proto\":\n\x15StoredClustersRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x12\n\nsilent_for\x18\x02 \x01(\x01\"i\n\x0eStoredClusters\x12\x10\n\x08store_id\x18\x01 \x01(\t\x12\x36\n\x08\x63lusters\x18\x02 \x03(\x0b\x32$.txkas.cluster_data.v1.StoredCluster\x12\r\n\x05\x63ount\x18\x03 \x01(\r\"\x95\x01\n\rStoredCluster\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x12\n\nagent_name\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12\x15\n\ris_publishing\x18\x04 \x01(\x08\x12\x0b\n\x03\x61ge\x18\x05 \x01(\x01\x12\x10\n\x08identity\x18\x06 \x01(\t\x12\x13\n\x0bis_outdated\x18\x07 \x01(\x08\"\xcf\x02\n\x0bStoredQuery\x12\x0c\n\x04view\x18\x01 \x01(\t\x12\x0e\n\x06\x61gents\x18\x02 \x03(\t\x12\x12\n\nall_agents\x18\x03 \x01(\x08\x12\x10\n\x08\x65xcluded\x18\x04 \x03(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x11\n\tnamespace\x18\x06 \x01(\t\x12\x0c\n\x04name\x18\x07 \x01(\t\x12\x16\n\x0elabel_selector\x18\x08 \x01(\t\x12\r\n\x05image\x18\t \x01(\t\x12\r\n\x05limit\x18\n \x01(\r\x12\x0c\n\x04page\x18\x0b \x01(\t\x12\x0e\n\x06reader\x18\x0c \x01(\t\x12\x46\n\nidentities\x18\r \x03(\x0b\x32\x32.txkas.cluster_data.v1.StoredQuery.IdentitiesEntry\x1a\x31\n\x0fIdentitiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"S\n\x0bStoredScope\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x10\n\x08resource\x18\x03 \x01(\t\x12\x11\n\tnamespace\x18\x04 \x01(\t\"B\n\x0cStoredScopes\x12\x32\n\x06scopes\x18\x01 \x03(\x0b\x32\".txkas.cluster_data.v1.StoredScope\"\x88\x01\n\x0b\x46indRequest\x12\x31\n\x05query\x18\x01 \x01(\x0b\x32\".txkas.cluster_data.v1.StoredQuery\x12\x32\n\x06scopes\x18\x02 \x03(\x0b\x32\".txkas.cluster_data.v1.StoredScope\x12\x12\n\nall_scopes\x18\x03 \x01(\x08\"N\n\nStoredRows\x12-\n\x04rows\x18\x01 \x03(\x0b\x32\x1f.txkas.cluster_data.v1.FoundRow\x12\x11\n\tnext_page\x18\x02 \x01(\t\"C\n\x0eHasViewRequest\x12\x0c\n\x04view\x18\x01 \x01(\t\x12\x0e\n\x06\x61gents\x18\x02 \x03(\t\x12\x13\n\x0bonly_agents\x18\x03 \x01(\x08\" \n\x0fHasViewResponse\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\"\xa2\x01\n\x10SummariesRequest\x12\x0e\n\x06\x61gents\x18\x01 \x03(\t\x12K\n\nidentities\x18\x02 \x03(\x0b\x32\x37.txkas.cluster_data.v1.SummariesRequest.IdentitiesEntry\x1a\x31\n\x0fIdentitiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\".\n\rFollowRequest\x12\x0e\n\x06\x61gents\x18\x01 \x03(\t\x12\r\n\x05views\x18\x02 \x03(\t\"\x1f\n\x0bRowsChanged\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t2\xa0\x04\n\x08PeerRows\x12\x61\n\x08\x43lusters\x12,.txkas.cluster_data.v1.StoredClustersRequest\x1a%.txkas.cluster_data.v1.StoredClusters0\x01\x12S\n\x06Scopes\x12\".txkas.cluster_data.v1.StoredQuery\x1a#.txkas.cluster_data.v1.StoredScopes0\x01\x12Q\n\x04\x46ind\x12\".txkas.cluster_data.v1.FindRequest\x1a!.txkas.cluster_data.v1.StoredRows(\x01\x30\x01\x12X\n\x07HasView\x12%.txkas.cluster_data.v1.HasViewRequest\x1a&.txkas.cluster_data.v1.HasViewResponse\x12Y\n\tSummaries\x12\'.txkas.cluster_data.v1.SummariesRequest\x1a!.txkas.cluster_data.v1.StoredRows0\x01\x12T\n\x06\x46ollow\x12$.txkas.cluster_data.v1.FollowRequest\x1a\".txkas.cluster_data.v1.RowsChanged0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,31 +41,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STOREDCLUSTERS']._serialized_start=163
   _globals['_STOREDCLUSTERS']._serialized_end=268
   _globals['_STOREDCLUSTER']._serialized_start=271
-  _globals['_STOREDCLUSTER']._serialized_end=399
-  _globals['_STOREDQUERY']._serialized_start=402
-  _globals['_STOREDQUERY']._serialized_end=737
-  _globals['_STOREDQUERY_IDENTITIESENTRY']._serialized_start=688
-  _globals['_STOREDQUERY_IDENTITIESENTRY']._serialized_end=737
-  _globals['_STOREDSCOPE']._serialized_start=739
-  _globals['_STOREDSCOPE']._serialized_end=822
-  _globals['_STOREDSCOPES']._serialized_start=824
-  _globals['_STOREDSCOPES']._serialized_end=890
-  _globals['_FINDREQUEST']._serialized_start=893
-  _globals['_FINDREQUEST']._serialized_end=1029
-  _globals['_STOREDROWS']._serialized_start=1031
-  _globals['_STOREDROWS']._serialized_end=1109
-  _globals['_HASVIEWREQUEST']._serialized_start=1111
-  _globals['_HASVIEWREQUEST']._serialized_end=1178
-  _globals['_HASVIEWRESPONSE']._serialized_start=1180
-  _globals['_HASVIEWRESPONSE']._serialized_end=1212
-  _globals['_SUMMARIESREQUEST']._serialized_start=1215
-  _globals['_SUMMARIESREQUEST']._serialized_end=1377
-  _globals['_SUMMARIESREQUEST_IDENTITIESENTRY']._serialized_start=688
-  _globals['_SUMMARIESREQUEST_IDENTITIESENTRY']._serialized_end=737
-  _globals['_FOLLOWREQUEST']._serialized_start=1379
-  _globals['_FOLLOWREQUEST']._serialized_end=1425
-  _globals['_ROWSCHANGED']._serialized_start=1427
-  _globals['_ROWSCHANGED']._serialized_end=1458
-  _globals['_PEERROWS']._serialized_start=1461
-  _globals['_PEERROWS']._serialized_end=2005
+  _globals['_STOREDCLUSTER']._serialized_end=420
+  _globals['_STOREDQUERY']._serialized_start=423
+  _globals['_STOREDQUERY']._serialized_end=758
+  _globals['_STOREDQUERY_IDENTITIESENTRY']._serialized_start=709
+  _globals['_STOREDQUERY_IDENTITIESENTRY']._serialized_end=758
+  _globals['_STOREDSCOPE']._serialized_start=760
+  _globals['_STOREDSCOPE']._serialized_end=843
+  _globals['_STOREDSCOPES']._serialized_start=845
+  _globals['_STOREDSCOPES']._serialized_end=911
+  _globals['_FINDREQUEST']._serialized_start=914
+  _globals['_FINDREQUEST']._serialized_end=1050
+  _globals['_STOREDROWS']._serialized_start=1052
+  _globals['_STOREDROWS']._serialized_end=1130
+  _globals['_HASVIEWREQUEST']._serialized_start=1132
+  _globals['_HASVIEWREQUEST']._serialized_end=1199
+  _globals['_HASVIEWRESPONSE']._serialized_start=1201
+  _globals['_HASVIEWRESPONSE']._serialized_end=1233
+  _globals['_SUMMARIESREQUEST']._serialized_start=1236
+  _globals['_SUMMARIESREQUEST']._serialized_end=1398
+  _globals['_SUMMARIESREQUEST_IDENTITIESENTRY']._serialized_start=709
+  _globals['_SUMMARIESREQUEST_IDENTITIESENTRY']._serialized_end=758
+  _globals['_FOLLOWREQUEST']._serialized_start=1400
+  _globals['_FOLLOWREQUEST']._serialized_end=1446
+  _globals['_ROWSCHANGED']._serialized_start=1448
+  _globals['_ROWSCHANGED']._serialized_end=1479
+  _globals['_PEERROWS']._serialized_start=1482
+  _globals['_PEERROWS']._serialized_end=2026
 # @@protoc_insertion_point(module_scope)

@@ -26,20 +26,22 @@ class StoredClusters(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., clusters: _Optional[_Iterable[_Union[StoredCluster, _Mapping]]] = ..., count: _Optional[int] = ...) -> None: ...
 
 class StoredCluster(_message.Message):
-    __slots__ = ("agent_id", "agent_name", "cluster_uid", "is_publishing", "age", "identity")
+    __slots__ = ("agent_id", "agent_name", "cluster_uid", "is_publishing", "age", "identity", "is_outdated")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_UID_FIELD_NUMBER: _ClassVar[int]
     IS_PUBLISHING_FIELD_NUMBER: _ClassVar[int]
     AGE_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    IS_OUTDATED_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     agent_name: str
     cluster_uid: str
     is_publishing: bool
     age: float
     identity: str
-    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., cluster_uid: _Optional[str] = ..., is_publishing: bool = ..., age: _Optional[float] = ..., identity: _Optional[str] = ...) -> None: ...
+    is_outdated: bool
+    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., cluster_uid: _Optional[str] = ..., is_publishing: bool = ..., age: _Optional[float] = ..., identity: _Optional[str] = ..., is_outdated: bool = ...) -> None: ...
 
 class StoredQuery(_message.Message):
     __slots__ = ("view", "agents", "all_agents", "excluded", "kind", "namespace", "name", "label_selector", "image", "limit", "page", "reader", "identities")

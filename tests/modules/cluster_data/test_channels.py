@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -306,6 +307,60 @@ def test_a_store_that_is_busy(stand: ChannelStand) -> None:
     stand.advance(REFRESH + 10)
     assert not busy and made.sent
     assert not made.closed
+
+
+def test_old_rows_say_that_they_are_old(
+    stand: ChannelStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the store cannot be read, a client learns the time of its rows."""
+    made = stand.subscribe("ClusterChannel", cluster="agent-1")
+    (query,) = stand.server._queries._queries.values()
+    made.sent.clear()
+    with monkeypatch.context() as broken:
+        broken.setattr(OwnRows, "rows", _fail)
+        stand.advance(3 * REFRESH)
+    ((message, _),) = made.sent
+    assert message["put"] == {"asOf": query.as_of}
+    assert message["delete"] == []
+    # A client that comes now learns it, too.
+    stand.pair.run(stand.channel("ClusterChannel").send_snapshot(made))
+    snapshot = made.sent[-1][0]["snapshot"]
+    assert snapshot["asOf"] == query.as_of and WEB in snapshot
+    made.sent.clear()
+    stand.advance(2 * REFRESH)
+    assert made.sent[0][0]["delete"] == ["asOf"]
+    assert not made.closed
+
+
+async def _fail(*rest: Any, **more: Any) -> Any:
+    raise CallError(Status.UNAVAILABLE, "the store of live data: disk I/O error")
+
+
+def test_a_store_that_cannot_be_written(stand: ChannelStand) -> None:
+    """No cluster is live while new rows cannot be stored."""
+    made = stand.subscribe("ClusterChannel", cluster="agent-1")
+    made.sent.clear()
+    store: Any = stand.server._store
+    transaction = store._transaction
+
+    def fail(changes: Any) -> Any:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    store._transaction = fail
+    stand.add(deployment("web"))
+    stand.advance(2)
+    stated = [one for message, _ in made.sent for one in message["put"].values()]
+    assert stated[-1]["state"] in ("late", "offline")
+    (cluster,) = stand.get("clusters?clusters=agent-1")["clusters"]
+    assert cluster["state"] in ("late", "offline")
+    assert "kas could not store newer rows" in cluster["reason"]
+    # Operators see it, who ask only for clusters that are not live.
+    (state,) = stand.ask("Query", view="workloads").incomplete
+    assert "kas could not store newer rows" in state.reason
+    store._transaction = transaction
+    stand.advance(REFRESH + 10)
+    (cluster,) = stand.get("clusters?clusters=agent-1")["clusters"]
+    assert (cluster["state"], cluster.get("reason")) == ("live", None)
 
 
 def test_turns_of_clusters_are_by_user(

@@ -213,6 +213,17 @@ def test_a_kas_that_leaves_during_a_query(fleet: FleetStand) -> None:
     assert located.missing == {FAR}
 
 
+def test_a_store_of_another_kas_that_cannot_be_written(fleet: FleetStand) -> None:
+    fleet.publish(fleet.near, "10", "a")
+    fleet.publish(fleet.far, "11", "b")
+    assert fleet.query(fleet.near).incomplete == []
+    fleet.far.server._store.is_failing = True
+    for names in ((), ("10", "11")):
+        (missing,) = fleet.query(fleet.near, *names).incomplete
+        assert (missing.cluster.agent_id, missing.state) == ("11", "late")
+        assert missing.reason.endswith("; kas could not store newer rows")
+
+
 def test_a_kas_without_the_module(fleet: FleetStand) -> None:
     """An older kas has no rows."""
     fleet.publish(fleet.near, "10", "a")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from modules.cluster_data.server.sources.row_source import StoredClusters
@@ -65,11 +66,14 @@ class OwnRows:
         self, names: Sequence[str], silent_for: float = 0.0, reader: str = ""
     ) -> StoredClusters:
         """See `RowSource`."""
-        since = self._now() - silent_for if silent_for else None
+        is_failing = self._store.is_failing
+        # No cluster is live while nothing can be stored.
+        since = self._now() - silent_for if silent_for and not is_failing else None
 
         def read(database: sqlite3.Connection) -> StoredClusters:
             found = find_clusters(database, names, since)
             count = len(found) if since is None else count_clusters(database, names)
+            found = [attrs.evolve(one, is_outdated=is_failing) for one in found]
             return StoredClusters(find_store_id(database), found, count)
 
         return await self._store.read(read, partial(self._charge, reader))

@@ -85,6 +85,7 @@ class PeerRows:
                     now - one.age,
                     # An earlier version does not send it.
                     one.identity or one.cluster_uid,
+                    one.is_outdated,
                 )
                 for one in part.clusters
             ]
@@ -190,6 +191,7 @@ class RowsForPeers:
                         is_publishing=one.is_publishing,
                         age=now - one.last_seen,
                         identity=one.identity,
+                        is_outdated=one.is_outdated,
                     )
                     for one in part
                 ]

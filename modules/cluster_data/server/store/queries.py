@@ -104,6 +104,7 @@ class KnownCluster:
     :ivar is_publishing: whether a call of its agentk publishes rows.
     :ivar identity: identifies the cluster that the rows are from, also if its uid is
         unknown; see `cluster_identity`.
+    :ivar is_outdated: whether kas could not store its newest rows.
     """
 
     agent_id: str
@@ -112,6 +113,7 @@ class KnownCluster:
     is_publishing: bool
     last_seen: float
     identity: str = ""
+    is_outdated: bool = False
 
 
 def cluster_identity(uid: str, epoch: bytes) -> str:

@@ -143,6 +143,8 @@ class RowStore:
         self._path = path
         self._processor = processor
         self._fail = fail
+        #: Whether the last change could not be stored, so that rows may be old.
+        self.is_failing = False
         #: Whether the file is damaged, and is removed when the store stops.
         self.is_damaged = False
         self._reactor = reactor
@@ -366,10 +368,12 @@ class RowStore:
         changes = [change for change, _ in waiting]
         try:
             results = await self._thread(self._transaction, changes)
+            self.is_failing = False
         except Exception as error:
             # Every change has a caller that waits.
             if not isinstance(error, sqlite3.Error):
                 self._log.failure("writing live data failed")
+            self.is_failing = True
             results = [self._failed_file(error) for _ in changes]
         for (_, done), result in zip(waiting, results, strict=True):
             if isinstance(result, CallError):
