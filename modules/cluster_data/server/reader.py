@@ -167,11 +167,12 @@ class FleetReader:
         identities = _identities(located)
         query = attrs.evolve(query, agents=agents, reader=owner, identities=identities)
         allowed, reasons = await self._permitted(
-            # The filters of the query must not decide what is reviewed, because a
-            # review that fails or takes time would then tell that they match.
+            # The other filters of the query must not decide what is reviewed, because
+            # a review that fails or takes time would then tell that they match.
             RowQuery(
                 view=query.view,
                 kind=query.kind,
+                namespace=query.namespace,
                 agents=agents,
                 reader=owner,
                 identities=identities,

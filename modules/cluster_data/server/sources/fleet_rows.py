@@ -77,7 +77,7 @@ class LocatedRows:
     _places: Sequence[_Place]
 
     async def scopes(self, query: RowQuery) -> set[ListScope]:
-        """Return the scopes of all rows that a query finds."""
+        """Return the lists that are reviewed for a query."""
         found = await _ask(
             self._chosen(query),
             lambda place: place.source.scopes(_narrowed(query, place)),

@@ -51,7 +51,7 @@ class RowSource(Protocol):
         """
 
     async def scopes(self, query: RowQuery) -> Collection[ListScope]:
-        """Return the scopes of all rows that a query finds, on all pages."""
+        """Return the lists that are reviewed for a query; see `find_scopes`."""
 
     async def rows(
         self, query: RowQuery, scopes: Collection[ListScope] | None

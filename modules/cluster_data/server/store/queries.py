@@ -12,13 +12,15 @@ import attrs
 
 from modules.cluster_data.server.store.label_selector import label_conditions
 from modules.cluster_data.server.store.terms import image_range, name_term
-from modules.cluster_data.wire.view_names import is_view_name
+from modules.cluster_data.wire.view_names import SUMMARY, is_view_name
 from tunnel.errors import CallError, Status
 
 __all__ = [
     "DEFAULT_LIMIT",
+    "LISTS_OF_VIEWS",
     "MAX_CLUSTERS",
     "MAX_LIMIT",
+    "MAX_LISTS_ALWAYS",
     "VIEWS_OF_KINDS",
     "FoundRow",
     "KnownCluster",
@@ -56,6 +58,30 @@ _SHORT = {
 
 #: The views with one row for each object of their kinds.
 VIEWS_OF_KINDS = ("workloads", "nodes", "events", "applications", "services")
+
+_WORKLOADS = ("cronjobs", "daemonsets", "deployments", "jobs", "statefulsets")
+
+#: Plural names of the kinds of each view that every cluster has.  The lists that are
+#: reviewed for a user come from here, because reviews of lists with rows would tell a
+#: user without rights that there are rows.
+LISTS_OF_VIEWS = {
+    "workloads": _WORKLOADS,
+    "nodes": ("nodes",),
+    "problems": (*_WORKLOADS, "namespaces", "nodes", "pods"),
+    "events": ("events",),
+    "applications": ("applications", "helmreleases", "kustomizations"),
+    "services": ("services",),
+}
+
+#: Kinds of `LISTS_OF_VIEWS` whose objects have no namespace.
+_WITHOUT_NAMESPACE = ("namespaces", "nodes")
+
+#: Views with a row for each object, whose namespaces are those of the cluster.
+_COMPLETE_VIEWS = ("workloads", "services")
+
+#: Maximum number of lists in namespaces of one cluster that are reviewed whether they
+#: have rows or not, if a query names no namespace: agentk answers a hundred at once.
+MAX_LISTS_ALWAYS = 300
 
 #: Expression that identifies the cluster that the rows of an agent are from.  Without a
 #: known uid, it is the cache that has published them, because two unknown clusters are
@@ -239,13 +265,50 @@ _NAME_BY_TERM = "id IN (SELECT id FROM terms WHERE term = ?)"
 
 
 def find_scopes(database: sqlite3.Connection, query: RowQuery) -> set[ListScope]:
-    """Return the scopes of all rows that a query finds, on all pages."""
+    """
+    Return the lists that are reviewed for a user's query: those of the kinds of its
+    view, in all namespaces, and in the namespace of the query or in each one.
+
+    These lists do not depend on the rows of the view, except if the clusters have too
+    many namespaces (`MAX_LISTS_ALWAYS`), or if the view is from another module: then
+    they are the lists with rows.
+    """
+    found = _scopes(database, query)
+    views = (query.view,) if query.view else VIEWS_OF_KINDS
+    names = {name for view in views for name in LISTS_OF_VIEWS.get(view, ())}
+    if not names:
+        return found
+    # The counts have a row for each kind that agentk reads, also without objects.
+    counts = attrs.evolve(query, view=SUMMARY, namespace="")
+    kinds = [one for one in _scopes(database, counts) if one.resource in names]
+    found.update(kinds)
+    namespaces: dict[str, set[str]] = {}
+    if query.namespace:
+        namespaces = {one.agent_id: {query.namespace} for one in kinds}
+    else:
+        for view in _COMPLETE_VIEWS:
+            for one in _scopes(database, attrs.evolve(query, view=view, kind="")):
+                namespaces.setdefault(one.agent_id, set()).add(one.namespace)
+    by_agent: dict[str, set[ListScope]] = {}
+    for kind in kinds:
+        if kind.resource not in _WITHOUT_NAMESPACE:
+            by_agent.setdefault(kind.agent_id, set()).update(
+                kind._replace(namespace=one)
+                for one in namespaces.get(kind.agent_id, ())
+            )
+    for lists in by_agent.values():
+        if len(lists) <= MAX_LISTS_ALWAYS:
+            found |= lists
+    return found
+
+
+def _scopes(database: sqlite3.Connection, query: RowQuery) -> set[ListScope]:
+    """Return the lists with rows that a query finds."""
     where, values = query.scope()
-    more, others = query.filters(by_term=True)
     found = database.execute(
-        f"SELECT DISTINCT agent_id, api_group, resource, namespace FROM rows"
-        f" WHERE {where} AND {more}",
-        [*values, *others],
+        "SELECT DISTINCT agent_id, api_group, resource, namespace FROM rows"
+        f" WHERE {where}",
+        values,
     )
     return {ListScope(*one) for one in found}
 
