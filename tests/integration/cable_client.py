@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from socket import SHUT_RDWR
 from typing import Any
 
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
@@ -40,9 +42,12 @@ class CableSocket:
     def subscribe(self, channel: str, **params: Any) -> str:
         """Subscribe, and return the identifier."""
         identifier = json.dumps({"channel": channel, **params})
-        command = {"command": "subscribe", "identifier": identifier}
-        self._socket.send(json.dumps(command))
+        self.command("subscribe", identifier)
         return identifier
+
+    def command(self, name: str, identifier: str) -> None:
+        """Send a command about a subscription."""
+        self._socket.send(json.dumps({"command": name, "identifier": identifier}))
 
     def next(self, seconds: float = PATIENCE) -> dict[str, Any]:
         """Return the next message that is not a ping."""
@@ -59,6 +64,16 @@ class CableSocket:
                 found: dict[str, Any] = message["message"]
                 return found
             assert message["type"] in ("welcome", "confirm_subscription"), message
+
+    def skip(self) -> None:
+        """Read and drop messages until the connection ends."""
+        with suppress(ConnectionClosed):
+            while True:
+                self._socket.recv()
+
+    def abort(self) -> None:
+        """Cut the connection, also while another thread sends."""
+        self._socket.socket.shutdown(SHUT_RDWR)
 
     def close(self) -> None:
         """End the connection."""

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import secrets
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
+from modules.action_cable.hub import COMMANDS_AT_ONCE, COMMANDS_PER_SECOND
 from tests.faults.stand import Fleet, FleetKas
 from tests.integration.cable_client import CableSocket
 from tests.integration.cluster import ControlPlane
-from tests.integration.processes import eventually, kasctl
+from tests.integration.processes import PATIENCE, eventually, kasctl
 from tests.integration.stack import Agentk, Kas
 from tests.integration.test_gitops_drift import deployment
 from tools.ports import free_port
@@ -234,6 +238,71 @@ def test_rows_of_a_user(live: Live) -> None:
         pass
     for one in (socket, other):
         one.close()
+
+
+class Flood(threading.Thread):
+    """
+    A user who subscribes to rows and unsubscribes a hundred times a second.
+
+    :ivar sent: number of commands.
+    """
+
+    def __init__(self, live: Live, token: str) -> None:
+        super().__init__(daemon=True)
+        # A client that blocks while it sends would not read either.
+        self._socket = CableSocket(live.port, live.kas.authority, token)
+        self._reading = threading.Thread(target=self._socket.skip, daemon=True)
+        self.sent = 0
+
+    def run(self) -> None:
+        self._reading.start()
+        with suppress(ConnectionClosed):
+            while True:
+                name = self._socket.subscribe("ClusterChannel", cluster="main")
+                self._socket.command("unsubscribe", name)
+                self.sent += 2
+                time.sleep(0.01)
+
+    def stop(self) -> None:
+        """End the connection, and with it the threads."""
+        self._socket.abort()
+        for one in (self, self._reading):
+            one.join(PATIENCE)
+
+
+def test_a_user_who_floods(live: Live) -> None:
+    """kas reads a flood of subscriptions slowly, and serves others meanwhile."""
+    space = live.namespace
+    path = f"/apis/apps/v1/namespaces/{space}/deployments"
+    for number in range(100):
+        one = deployment(space)
+        one["metadata"]["name"] = f"web-{number}"
+        live.cluster.call("POST", path, one)
+    eventually(lambda: len(live.get("get", "deploy", "-n", space)) == 100)
+    mallory = config_reader(live, "mallory", space)
+    reader = config_reader(live, "reader", space)
+    flood, flooded = Flood(live, mallory), time.monotonic()
+    flood.start()
+    # The burst ends.
+    commands = partial(live.kas.metric, "kas_action_cable_commands_total")
+    eventually(lambda: commands() >= COMMANDS_AT_ONCE)
+    began, worked = time.monotonic(), live.kas.metric("process_cpu_seconds_total")
+    socket = CableSocket(live.port, live.kas.authority, reader)
+    socket.subscribe("ClusterChannel", cluster="main", view="workloads")
+    assert len(socket.rows()["snapshot"]) >= 100
+    socket.close()
+    for _ in range(10):
+        query = f"objects?kind=deploy&clusters=main&namespace={space}"
+        assert len(ask(live, query, reader)["items"]) == 100
+        time.sleep(0.5)
+    handled, now = commands(), time.monotonic()
+    # The reader has sent one.
+    assert handled <= COMMANDS_AT_ONCE + COMMANDS_PER_SECOND * (now - flooded) + 2
+    assert flood.is_alive() and flood.sent > 1.5 * handled
+    worked = live.kas.metric("process_cpu_seconds_total") - worked
+    # Without a limit, it is at least half of the time.
+    assert worked < 0.25 * (now - began)
+    flood.stop()
 
 
 def _metrics_crd() -> dict[str, Any]:
