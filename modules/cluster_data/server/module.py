@@ -113,7 +113,7 @@ class ClusterDataServer:
         self._path = CachePath(api)
         self._watches = CachedWatches(api)
         api.capabilities.provide(ICachedWatches, self._watches)
-        self._metrics = _Metrics(self._receiver, self._path, self._watches)
+        self._metrics = _Metrics(self._receiver, self._path, self._watches, budget)
         self._counting = False
         self._sweeps = Repeated(api.clock, "removing old rows", self._sweep)
         api.calls.handle(_CLUSTER_DATA, self._receiver)
@@ -197,9 +197,14 @@ class ClusterDataServer:
 
 class _Metrics(Collector):
     def __init__(
-        self, receiver: RowReceiver, path: CachePath, watches: CachedWatches
+        self,
+        receiver: RowReceiver,
+        path: CachePath,
+        watches: CachedWatches,
+        budget: WorkBudget,
     ) -> None:
         self._receiver = receiver
+        self._budget = budget
         self._path = path
         self._watches = watches
 
@@ -217,6 +222,11 @@ class _Metrics(Collector):
             "kas_cluster_data_repeated_views",
             "Views that were sent again because the rows of kas differed",
             value=self._receiver.repeated,
+        )
+        yield CounterMetricFamily(
+            "kas_cluster_data_work_refused",
+            "Queries and snapshots that were refused because of the user's budget",
+            value=self._budget.refused,
         )
         yield GaugeMetricFamily(
             "kas_cluster_data_clusters",

@@ -38,7 +38,7 @@ PEER_WAIT_SECONDS: Final = 2.0
 #: Processor time in seconds for each scope of a query, which kas compares with the
 #: rights of the user, for each row of an answer, and for each KiB of rows: kas parses
 #: them, compares them with earlier ones, and writes them as JSON.
-SCOPE_SECONDS, ROW_SECONDS, KIB_SECONDS = 5e-6, 10e-6, 20e-6
+SCOPE_SECONDS, ROW_SECONDS, KIB_SECONDS = 5e-6, 5e-6, 10e-6
 
 
 class WorkBudget:
@@ -46,9 +46,12 @@ class WorkBudget:
     Processor time of users, by `Access.budget_owner`.
 
     The owner with the empty name is kas itself, and has no limit.
+
+    :ivar refused: number of refused pieces of work.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
+        self.refused = 0
         self._budgets: PeerBudgets[str] = PeerBudgets(
             clock,
             burst=BURST_SECONDS * _UNITS,
@@ -68,7 +71,7 @@ class WorkBudget:
         try:
             await self._budgets.admit(owner)
         except OverBudget as error:
-            raise _refusal(error) from None
+            raise self._refusal(error) from None
 
     def charge(self, owner: str, seconds: float) -> None:
         """Count processor time that a user has used."""
@@ -91,13 +94,13 @@ class WorkBudget:
         """
         seconds = self._budgets.due(owner) if owner else 0.0
         if seconds > PEER_WAIT_SECONDS:
-            raise _refusal(OverBudget(seconds))
+            raise self._refusal(OverBudget(seconds))
         await self.admit(owner)
 
-
-def _refusal(error: OverBudget) -> CallError:
-    return CallError(
-        Status.RESOURCE_EXHAUSTED,
-        f"the live data of one user may take {SECONDS_EACH:.0%} of a processor: "
-        f"{error}",
-    )
+    def _refusal(self, error: OverBudget) -> CallError:
+        self.refused += 1
+        return CallError(
+            Status.RESOURCE_EXHAUSTED,
+            f"the live data of one user may take {SECONDS_EACH:.0%} of a processor: "
+            f"{error}",
+        )

@@ -106,6 +106,7 @@ def test_doors_share_the_budget(stand: BudgetedStand) -> None:
     assert stand.refused("ClusterChannel", cluster="agent-1").status is (
         Status.RESOURCE_EXHAUSTED
     )
+    assert budget.refused == 2
     assert stand.names(DEPLOYMENTS, "bob") == {"web"}
     stand.clock.advance(10 + WAIT_SECONDS)
     assert stand.names(DEPLOYMENTS) == {"web"}
@@ -154,7 +155,9 @@ def test_rows_count(stand: BudgetedStand) -> None:
     rows = int(BURST_SECONDS / work_budget_module.ROW_SECONDS) + 1
     budget.charge_rows("alice", rows, 0)
     assert budget._budgets.due("alice") > 0
-    budget.charge_rows("bob", 0, int(1024 * BURST_SECONDS / 20e-6) + 1)
+    budget.charge_rows(
+        "bob", 0, int(1024 * BURST_SECONDS / work_budget_module.KIB_SECONDS) + 1024
+    )
     assert budget._budgets.due("bob") > 0
 
 
