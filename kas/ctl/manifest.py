@@ -605,6 +605,17 @@ def _right_to_watch(namespace: str) -> list[dict[str, Any]]:
             "resources": ["helmreleases"],
             "verbs": verbs,
         },
+        # To notice changes of users' rights.
+        {
+            "apiGroups": ["rbac.authorization.k8s.io"],
+            "resources": [
+                "roles",
+                "rolebindings",
+                "clusterroles",
+                "clusterrolebindings",
+            ],
+            "verbs": ["list", "watch"],
+        },
     ]
     return _cluster_role(namespace, "cluster-data", rules)
 

@@ -18,6 +18,7 @@ from modules.cluster_data.agent.metrics import CacheMetrics
 from modules.cluster_data.agent.objects.reads import ObjectReads
 from modules.cluster_data.agent.publisher import TablePublisher
 from modules.cluster_data.agent.reviews import Reviews
+from modules.cluster_data.agent.rights_watch import RightsWatch
 from modules.cluster_data.agent.usage import ResourceUsage
 from modules.cluster_data.agent.view_registry import ViewRegistry
 from modules.cluster_data.wire import cluster_data_pb2, objects_pb2, usage_pb2
@@ -163,8 +164,14 @@ class ClusterDataAgent:
             self._api.clock,
             self._random,
         )
+        rights = RightsWatch(
+            self._api.kubernetes,
+            self._api.clock,
+            self._scope,
+            publisher.rights_changed,
+        )
         self._metrics.cache, self._epoch = cache, epoch
         try:
-            await in_parallel([cache.run, publisher.run])
+            await in_parallel([cache.run, publisher.run, rights.run])
         finally:
             self._metrics.cache, self._epoch = None, b""

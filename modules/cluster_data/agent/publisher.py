@@ -95,6 +95,8 @@ class TablePublisher:
         self._beat_at = 0.0
         self._beats = 0
         self._wake_call: IDelayedCall | None = None
+        #: Whether kas does not know of a change of rights yet.
+        self._has_changed_rights = False
         #: Fires when the loop has to look for changes again.
         self._waiting: Deferred[None] | None = None
 
@@ -102,6 +104,11 @@ class TablePublisher:
         """Record that a table has changed; the change is sent after a pause."""
         if self._waiting is not None and view in self._sent:
             self._wake_at(max(self._sent[view].not_before, self._clock.seconds()))
+
+    def rights_changed(self) -> None:
+        """Notify kas that rights in the cluster may have changed."""
+        self._has_changed_rights = True
+        self._wake()
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -189,9 +196,13 @@ class TablePublisher:
                 if self._is_behind(name) and now >= sent.not_before:
                     await self._send_view(call, self._tables[name], sent)
                     sent.not_before = self._clock.seconds() + self._pause(name)
+            if self._has_changed_rights:
+                self._has_changed_rights = False
+                changed = wire.AgentMessage(rights_changed=wire.RightsChanged())
+                await call.send(changed)
             if self._clock.seconds() >= self._beat_at:
                 await self._send_beat(call)
-            if not ended:
+            if not (ended or self._has_changed_rights):
                 # The call may have ended while a message was sent.
                 await self._wait()
         ended[0].raiseException()

@@ -17,6 +17,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from modules.cluster_data.server.sources.peer_rows import AgentChange
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.timers import call_by, cancel_call
@@ -255,18 +256,18 @@ class _Remote:
     """
     Another kas, whose live query is about agents of this kas.
 
-    :ivar changed: ids of agents with changes that the other kas does not know yet.
+    :ivar changed: changes that the other kas does not know yet.
     :ivar waiter: fires after the next change.
     """
 
     agents: frozenset[str]
     views: frozenset[str]
-    changed: dict[str, None] = attrs.field(factory=dict)
+    changed: dict[AgentChange, None] = attrs.field(factory=dict)
     waiter: Deferred[None] | None = None
 
-    def touch(self, agent_id: str) -> None:
+    def touch(self, change: AgentChange) -> None:
         """Record a change."""
-        self.changed[agent_id] = None
+        self.changed[change] = None
         waiter, self.waiter = self.waiter, None
         if waiter is not None:
             waiter.callback(None)
@@ -353,20 +354,24 @@ class LiveQueries:
         found = [one.views for one in followed if agent_id in one.agents]
         return frozenset().union(*found)
 
-    def touch(self, agent_id: str) -> None:
-        """Run the queries about an agent again soon, also those of other kas."""
+    def touch(self, agent_id: str, rights: bool = False) -> None:
+        """
+        Run the queries about an agent again soon, also those of other kas.
+
+        :param rights: whether rights in its cluster have changed.
+        """
         for query in tuple(self._queries.values()):
             if agent_id in query.agents:
                 query.touch()
         for remote in tuple(self._remotes):
             if agent_id in remote.agents:
-                remote.touch(agent_id)
+                remote.touch(AgentChange(agent_id, rights))
 
     async def changes(
         self, agents: frozenset[str], views: frozenset[str]
-    ) -> AsyncGenerator[str, None]:
+    ) -> AsyncGenerator[AgentChange, None]:
         """
-        Yield the ids of agents with changes, for a live query of another kas.
+        Yield changes of agents, for a live query of another kas.
 
         :raises CallError: RESOURCE_EXHAUSTED beyond the limit.
         """
@@ -378,8 +383,8 @@ class LiveQueries:
         try:
             while True:
                 changed, remote.changed = tuple(remote.changed), {}
-                for agent_id in changed:
-                    yield agent_id
+                for change in changed:
+                    yield change
                 if not remote.changed:
                     remote.waiter = Deferred()
                     await remote.waiter

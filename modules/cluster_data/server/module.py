@@ -93,16 +93,20 @@ class ClusterDataServer:
         self._store = RowStore(
             api.stores.folder() / FILE, api.reactor, time.time, api.fail
         )
-        changes = PeerChanges(api.peers, api.clock)
+        self._rights = rights = ReaderRights(api, api.clock)
+        changes = PeerChanges(api.peers, api.clock, rights.changed)
         self._queries = LiveQueries(api.clock, changes.follow)
         budget = WorkBudget(api.clock)
         own = OwnRows(self._store, api.clock, time.time, budget.charge)
         self._feed = RowFeed(own)
         api.capabilities.provide(IClusterRows, self._feed)
         self._receiver = RowReceiver(
-            self._store, self._touch, self._followed, self._feed
+            self._store,
+            self._touch,
+            self._followed,
+            self._feed,
+            self._rights_changed,
         )
-        self._rights = rights = ReaderRights(api, api.clock)
         api.events.subscribe(CredentialRevoked, self._revoked)
         self._fleet = FleetRows(own, self._others)
         self._reader = FleetReader(self._fleet, rights, time.time, budget)
@@ -174,6 +178,10 @@ class ClusterDataServer:
 
     def _touch(self, publication: Publication) -> None:
         self._queries.touch(publication.agent_id)
+
+    def _rights_changed(self, agent_id: str) -> None:
+        self._rights.changed(agent_id)
+        self._queries.touch(agent_id, rights=True)
 
     def _others(self) -> list[PeerRows]:
         """Return the stores of the other kas; the workers of one kas share one."""

@@ -25,6 +25,8 @@ class RowReceiver:
     :param changed: called after rows or the state of a cluster have changed.
     :param followed: returns the views of an agent that somebody follows now.
     :param feed: notified of each message after the store has it.
+    :param rights_changed: called with the id of an agent after rights in its cluster
+        have changed.
     """
 
     def __init__(
@@ -33,11 +35,13 @@ class RowReceiver:
         changed: Callable[[Publication], None],
         followed: Callable[[Publication], frozenset[str]],
         feed: RowFeed,
+        rights_changed: Callable[[str], None],
     ) -> None:
         self._store = store
         self._changed = changed
         self._followed = followed
         self._feed = feed
+        self._rights_changed = rights_changed
         #: Number of messages by their type.
         self.messages: Counter[str] = Counter()
         #: Number of views that were asked for again because of a difference.
@@ -95,6 +99,8 @@ class RowReceiver:
             for unknown in [one for one in beat.sums if one not in views]:
                 del beat.sums[unknown]
             return await self._store.beat(publication, beat)
+        if kind == "rights_changed":
+            self._rights_changed(publication.agent_id)
         if kind not in ("snapshot", "delta"):
             # A newer agentk may send other messages.
             return []

@@ -17,6 +17,7 @@ from modules.cluster_data.wire import cluster_data_pb2 as wire
 from tunnel.api import Access, IServerModuleApi, IServiceClient
 from tunnel.errors import CallError, NoApiServer, Status
 from tunnel.toolkit.peer_slots import PeerSlots
+from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.shared_recent import SharedRecent
 
 __all__ = ["ALLOWED_SECONDS", "DENIED_SECONDS", "OFFLINE_SECONDS", "ReaderRights"]
@@ -152,6 +153,8 @@ class ReaderRights:
         #: Calls of one user at one cluster run one after the other: a call that waits
         #: often finds all answers in the end.
         self._calls: PeerSlots[tuple[_UserKey, str]] = PeerSlots(1)
+        #: When rights in the clusters of agents last changed: earlier answers are old.
+        self._changed: Recent[str, float] = Recent(MAX_ANSWERS)
         self._failures: SharedRecent[str, tuple[_UserKey, str], _Failure] = (
             SharedRecent(MAX_FAILURES)
         )
@@ -263,8 +266,14 @@ class ReaderRights:
         answer = self._answer(asked, scope)
         if answer is None:
             return False
+        if answer.at < self._changed.get(asked.access.agent_id, answer.at):
+            return False
         lasts = ALLOWED_SECONDS if answer.allowed else DENIED_SECONDS
         return self._clock.seconds() - answer.at < lasts
+
+    def changed(self, agent_id: str) -> None:
+        """Ask the API server of an agent's cluster again for each answer."""
+        self._changed[agent_id] = self._clock.seconds()
 
     def forget(self, credential_id: str) -> None:
         """Forget the answers for a credential."""

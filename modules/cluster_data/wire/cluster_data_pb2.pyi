@@ -7,16 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "snapshot", "delta", "beat")
+    __slots__ = ("hello", "snapshot", "delta", "beat", "rights_changed")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
+    RIGHTS_CHANGED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     snapshot: Snapshot
     delta: Delta
     beat: Beat
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ...) -> None: ...
+    rights_changed: RightsChanged
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., rights_changed: _Optional[_Union[RightsChanged, _Mapping]] = ...) -> None: ...
+
+class RightsChanged(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("epoch", "cluster_uid", "views")

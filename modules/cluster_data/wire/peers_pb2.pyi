@@ -156,7 +156,9 @@ class FollowRequest(_message.Message):
     def __init__(self, agents: _Optional[_Iterable[str]] = ..., views: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RowsChanged(_message.Message):
-    __slots__ = ("agent_id",)
+    __slots__ = ("agent_id", "rights")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    RIGHTS_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
-    def __init__(self, agent_id: _Optional[str] = ...) -> None: ...
+    rights: bool
+    def __init__(self, agent_id: _Optional[str] = ..., rights: bool = ...) -> None: ...

@@ -12,6 +12,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from modules.cluster_data.agent.publisher import BEAT
+from modules.cluster_data.agent.rights_watch import AGAIN, BETWEEN, SOON
 from modules.cluster_data.server import live_queries as live_queries_module
 from modules.cluster_data.server import rights as rights_module
 from modules.cluster_data.server.channels import RowsChannel
@@ -122,6 +123,61 @@ def test_each_client_has_own_rights(stand: ChannelStand) -> None:
     stand.advance(rights_module.ALLOWED_SECONDS + 2 * REFRESH)
     assert WEB in bob.sent[-1][0]["put"]
     assert alice.sent[-1][0]["delete"] == [WEB]
+
+
+def test_rights_that_change(stand: ChannelStand) -> None:
+    """A change of RBAC shows soon after agentk has seen it."""
+    alice = stand.subscribe("ClusterChannel", cluster="agent-1")
+    bob = stand.subscribe("ClusterChannel", BOB, cluster="agent-1")
+    stand.advance(BETWEEN)
+    for who, rest in (("bob", alice), ("alice", bob)):
+        alice.sent.clear()
+        bob.sent.clear()
+        stand.allowed = {(who, "apps/deployments")}
+        stand.add(role(f"of-{who}"))
+        stand.advance(SOON + 1.0)
+        assert WEB in {"bob": bob, "alice": alice}[who].sent[-1][0]["put"]
+        assert WEB in rest.sent[-1][0]["delete"]
+        stand.advance(BETWEEN)
+
+
+def test_an_authorizer_that_is_late(stand: ChannelStand) -> None:
+    """kas asks once more, because the API server may decide by the earlier state."""
+    alice = stand.subscribe("ClusterChannel", cluster="agent-1")
+    stand.add(role("a"))
+    stand.advance(1.0)
+    alice.sent.clear()
+    stand.allowed = set()
+    stand.advance(AGAIN + 0.5)
+    assert WEB in alice.sent[-1][0]["delete"]
+
+
+def test_many_changes_of_rights(stand: ChannelStand) -> None:
+    """They do not make kas repeat its reviews all the time."""
+    stand.subscribe("ClusterChannel", cluster="agent-1")
+    stand.advance(BETWEEN)
+    before = len(reviews(stand))
+    stand.advance(10.0)
+    at_rest = len(reviews(stand)) - before
+    before = len(reviews(stand))
+    for number in range(100):
+        stand.add(role(f"r{number}"))
+        stand.advance(0.1)
+    each = len(reviews(stand)) - before
+    assert each <= 3 * max(at_rest, 10)
+
+
+def reviews(stand: ChannelStand) -> list[Any]:
+    """Return the access reviews so far."""
+    return [one for one in stand.cluster.requests if "accessreviews" in one.path]
+
+
+def role(name: str) -> Any:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": name, "namespace": "shop"},
+    }
 
 
 def test_the_fleet(stand: ChannelStand) -> None:

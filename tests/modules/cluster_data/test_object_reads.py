@@ -15,6 +15,7 @@ from twisted.internet.task import deferLater
 from modules.cluster_data.agent import cache as cache_module
 from modules.cluster_data.agent.objects import reads as reads_module
 from modules.cluster_data.agent.objects.reads import RIGHT_SECONDS, ObjectReads
+from modules.cluster_data.agent.rights_watch import KINDS
 from modules.cluster_data.server.cache_path import READ_SECONDS
 from tests.modules.cluster_data.pair import LivePair, deployment
 from tests.modules.cluster_data.test_rest import ALICE, BOB, ReviewingCluster
@@ -171,9 +172,10 @@ def test_one_watch_for_readers_and_views(reads: ReadStand) -> None:
     assert "managedFields" not in item["metadata"]
     readers = [reads.read(f"{DEPLOYMENTS}?watch=true") for _ in range(5)]
     assert len(reads.requests(f"{DEPLOYMENTS}?")) == watched + 1
-    # One for each kind of the views that the cluster has.
+    # One for each kind of the views that the cluster has, and those of RBAC.
     found = [one for one in reads.kinds.values() if one.state != "absent"]
-    assert len(reads.cluster.objects.watchers) == len(found) == 10
+    assert len(found) == 10
+    assert len(reads.cluster.objects.watchers) == len(found) + len(KINDS)
     reads.add(deployment("api", ready=0))
     reads.advance(2)
     for one in readers:

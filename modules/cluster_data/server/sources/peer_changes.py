@@ -21,12 +21,23 @@ LOOK_INTERVAL = 5.0
 
 
 class PeerChanges:
-    """Notifications of other kas about changed rows."""
+    """
+    Notifications of other kas about changed rows.
+
+    :param rights_changed: called with the id of an agent after rights in its cluster
+        have changed.
+    """
 
     _log = Logger()
 
-    def __init__(self, peers: IPeers, clock: IReactorTime) -> None:
+    def __init__(
+        self,
+        peers: IPeers,
+        clock: IReactorTime,
+        rights_changed: Callable[[str], object],
+    ) -> None:
         self._peers = peers
+        self._rights_changed = rights_changed
         self._clock = clock
 
     def follow(
@@ -51,7 +62,9 @@ class PeerChanges:
             try:
                 client = await self._peers.client(other, PEER_ROWS)
                 request = wire.FollowRequest(agents=agents, views=views)
-                async for _ in client.stream("Follow", request):
+                async for change in client.stream("Follow", request):
+                    if change.rights:
+                        self._rights_changed(change.agent_id)
                     changed()
             except CallError as error:
                 self._log.debug(

@@ -14,7 +14,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from modules.cluster_data.server.sources.row_messages import (
     query_message,
@@ -35,7 +35,7 @@ from modules.cluster_data.wire import peers_pb2 as wire
 from tunnel.api import IPeers, IServiceClient, OtherKas
 from tunnel.errors import CallError, Status
 
-__all__ = ["PEER_ROWS", "PeerRows", "RowsForPeers"]
+__all__ = ["PEER_ROWS", "AgentChange", "PeerRows", "RowsForPeers"]
 
 PEER_ROWS = wire.DESCRIPTOR.services_by_name["PeerRows"]
 
@@ -151,6 +151,17 @@ class PeerRows:
         return client
 
 
+class AgentChange(NamedTuple):
+    """
+    A change that concerns the rows of an agent.
+
+    :ivar rights: whether rights in its cluster have changed, and not the rows.
+    """
+
+    agent_id: str
+    rights: bool
+
+
 class RowsForPeers:
     """
     Implementation of `PeerRows` for other kas.
@@ -165,7 +176,9 @@ class RowsForPeers:
     def __init__(
         self,
         rows: RowSource,
-        follow: Callable[[frozenset[str], frozenset[str]], AsyncGenerator[str, None]],
+        follow: Callable[
+            [frozenset[str], frozenset[str]], AsyncGenerator[AgentChange, None]
+        ],
         now: Callable[[], float],
         admit: Callable[[str], Awaitable[None]],
     ) -> None:
@@ -246,10 +259,10 @@ class RowsForPeers:
         self, request: wire.FollowRequest, call: Any
     ) -> AsyncGenerator[wire.RowsChanged, None]:
         """Yield the changes of some agents."""
-        async for agent_id in self._follow(
+        async for agent_id, rights in self._follow(
             frozenset(request.agents), frozenset(request.views)
         ):
-            yield wire.RowsChanged(agent_id=agent_id)
+            yield wire.RowsChanged(agent_id=agent_id, rights=rights)
 
 
 def _parts(items: Iterable[_T]) -> Iterator[list[_T]]:
