@@ -14,5 +14,6 @@ The agent half: one watch for each kind of objects, and rows in place of objects
     publisher.py  publication of the tables to kas
     usage.py      CPU and memory of nodes and pods
     reviews.py    access reviews for kas
+    rights_watch.py  watches of roles and bindings
     metrics.py    metrics of the cache
 """
