@@ -141,7 +141,9 @@ class KasService(ProgramService):
             runtime,
         )
         self._audit = AuditParts(configuration.observability.audit, runtime, state)
-        api = ApiPart(configuration.api, listening, runtime)
+        sign_ins = self._audit.sign_ins
+        credentials.authenticators.sign_ins = sign_ins
+        api = ApiPart(configuration.api, listening, runtime, sign_ins)
         git = make_repositories(configuration.gitaly, state, runtime)
         pages = Pages()
         web: list[Part] = []

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -150,6 +150,14 @@ class ConnectionRate:
         return seen
 
 
+@attrs.frozen
+class _Agentk:
+    """Client that greets kas, as `tunnel.api.HasPeer`."""
+
+    peer_address: IAddress
+    program: str
+
+
 @attrs.define(eq=False)
 class AgentAcceptor(TunnelOwner):
     """
@@ -201,7 +209,9 @@ class AgentAcceptor(TunnelOwner):
             refuse("instance-id", ErrorCode.PROTOCOL, text)
             return
         try:
-            identity = self.authenticate(hello.credential, tunnel)
+            version = hello.agent.version[:MAX_META]
+            client = _Agentk(tunnel.peer_address, f"agentk/{version}")
+            identity = self.authenticate(hello.credential, client)
         except CallError as error:
             self._not_authenticated(tunnel, error)
             return

@@ -29,9 +29,9 @@ class Authenticator:
     #: Returns the time of day.
     now: Callable[[], float]
 
-    def check(self, authorization: str | None) -> None:
+    def check(self, authorization: str | None) -> str:
         """
-        Check the Authorization of a call.
+        Check the Authorization of a call, and return the issuer of its token.
 
         :raises CallError: UNAUTHENTICATED, with a reason that may be shown to the
             client.
@@ -60,10 +60,12 @@ class Authenticator:
                 f"JWT validation failed: tokens of the issuer {IDENTITY} are only "
                 "valid for the private API between kas",
             )
+        return str(claims.get("iss", ""))
 
 
 class EveryCaller:
     """Checker that accepts all calls, for a socket that only an operator can open."""
 
-    def check(self, authorization: str | None) -> None:
-        """Do nothing."""
+    def check(self, authorization: str | None) -> str:
+        """Return an empty issuer."""
+        return ""

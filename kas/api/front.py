@@ -6,12 +6,15 @@ from functools import partial
 
 import attrs
 from google.protobuf.descriptor import MethodDescriptor
+from twisted.internet.address import IPv4Address
+from twisted.internet.interfaces import IAddress
 
 from kas.api import connect
 from kas.api.auth import Authenticator, EveryCaller
 from kas.api.connect import CONTENT_TYPES, StreamingCall, UnaryCall
 from kas.api.own_services import CHECK
 from kas.api.services import ExternalServices
+from kas.identity.sign_ins import SignIns
 from tunnel.api import CLIENT_ADDRESS, SpanKind
 from tunnel.errors import CallError, Status
 from tunnel.grpc import fields as grpc
@@ -39,8 +42,27 @@ _OURS = frozenset(
     )
 )
 
+#: Maximum characters of a client's ``User-Agent`` in the audit log.
+MAX_PROGRAM = 256
+
+#: Maximum characters of the issuer of a token in the audit log.
+MAX_ISSUER = 100
+
 #: Maximum characters of a path that an error repeats.
 SHOWN = 200
+
+
+@attrs.frozen
+class _Caller:
+    """Client of a call, as `tunnel.api.HasPeer`."""
+
+    host: str
+    program: str
+
+    @property
+    def peer_address(self) -> IAddress:
+        """The address of the client; its port is not known."""
+        return IPv4Address("TCP", self.host, 0)
 
 
 @attrs.frozen
@@ -61,6 +83,8 @@ class Front:
     authenticator: Authenticator | EveryCaller
     failures: FailureLog
     memory: RequestMemory = attrs.Factory(RequestMemory)
+    #: Records the callers; None without an audit log, and for a socket without tokens.
+    sign_ins: SignIns | None = None
 
     def begin(
         self,
@@ -98,7 +122,7 @@ class Front:
         try:
             authorization = fields.get("authorization")
             if path != CHECK or authorization is not None:
-                self.authenticator.check(authorization)
+                self._check(authorization, fields, client)
                 authenticated = True
             found = self._method(path)
             timeout = _timeout(call, fields)
@@ -132,6 +156,23 @@ class Front:
         }
         call.open(self.services, path, metadata, timeout)
         return Begun(call, authenticated)
+
+    def _check(
+        self, authorization: str | None, fields: dict[str, str], client: str
+    ) -> None:
+        """Check the token of a call, and record a sign-in."""
+        if self.sign_ins is None:
+            self.authenticator.check(authorization)
+            return
+        caller = _Caller(client, fields.get("user-agent", "")[:MAX_PROGRAM])
+        try:
+            issuer = self.authenticator.check(authorization)
+        except CallError as error:
+            if authorization:
+                token = authorization.encode("utf-8", "surrogateescape")
+                self.sign_ins.refused("api", error, token, caller)
+            raise
+        self.sign_ins.accepted("api", f"api:{issuer[:MAX_ISSUER]}", caller)
 
     def _error_for_client(
         self, path: str, trace_id: str, error: CallError

@@ -16,6 +16,7 @@ from kas.api.limits import DEFAULT_LIMITS, ExternalLimits
 from kas.api.services import ExternalServices
 from kas.config.schema import ApiListen
 from kas.identity.jwt import Secrets
+from kas.identity.sign_ins import SignIns
 from kas.web.draining import DrainingFactory, DrainingListener
 from kas.web.requests import BoundedChannel
 from tunnel.errors import ConfigurationError
@@ -195,6 +196,7 @@ class ExternalApi(DrainingListener):
         services: ExternalServices,
         listening: Listening,
         runtime: Runtime,
+        sign_ins: SignIns | None,
     ) -> None:
         reactor = runtime.reactor
         try:
@@ -210,6 +212,7 @@ class ExternalApi(DrainingListener):
                 services,
                 Authenticator(secrets, settings.issuer, runtime.now),
                 FailureLog(reactor),
+                sign_ins=sign_ins,
             ),
             reactor,
             age=settings.max_connection_age,

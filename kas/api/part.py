@@ -6,6 +6,7 @@ from kas.api.listener import ExternalApi
 from kas.api.own_services import HEALTH, SERVER_INFO, ApiHealth, ServerInfo
 from kas.api.services import ExternalServices
 from kas.config.schema import Api
+from kas.identity.sign_ins import SignIns
 from tunnel.program.listening import Listening
 from tunnel.program.parts import Part, Phase
 from tunnel.program.runtime import Runtime
@@ -19,12 +20,17 @@ class ApiPart(Part):
 
     :param settings: None if the API has no listener; `kasctl` calls the same services
         in any case.
+    :param sign_ins: records the callers; None if kas has no audit log.
     """
 
     name = "the external API"
 
     def __init__(
-        self, settings: Api | None, listening: Listening, runtime: Runtime
+        self,
+        settings: Api | None,
+        listening: Listening,
+        runtime: Runtime,
+        sign_ins: SignIns | None,
     ) -> None:
         self.services = services = ExternalServices(runtime.reactor, runtime.tracer)
         self._health = ApiHealth(lambda: services.names)
@@ -32,7 +38,9 @@ class ApiPart(Part):
         services.handle("kas", SERVER_INFO, ServerInfo())
         self._listener: ExternalApi | None = None
         if settings is not None:
-            self._listener = ExternalApi(settings.listen, services, listening, runtime)
+            self._listener = ExternalApi(
+                settings.listen, services, listening, runtime, sign_ins
+            )
 
     async def start(self) -> None:
         """Listen for clients of the external API."""

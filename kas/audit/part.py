@@ -17,6 +17,7 @@ from kas.audit.retaining import AuditRetention
 from kas.audit.search import AuditQuery, Newest, newest
 from kas.audit.service import AUDIT_LOG, PEER_AUDIT_LOG, AuditSearches
 from kas.config.schema import Audit
+from kas.identity.sign_ins import SignIns
 from kas.state.directory import StateDirectory
 from tunnel.api import AuditEvent, IPeers
 from tunnel.program.parts import Part
@@ -39,6 +40,7 @@ class AuditParts:
     The parts of kas for ``observability.audit``.
 
     :ivar log: the audit log, which records nothing without settings.
+    :ivar sign_ins: records sign-ins; None without settings.
     :ivar parts: the parts, in the order in which they start.
     """
 
@@ -48,6 +50,9 @@ class AuditParts:
         self._settings = settings
         self._reactor = runtime.reactor
         self.log = AuditLog(settings, runtime, state)
+        self.sign_ins = (
+            None if settings is None else SignIns(self._record, runtime.reactor)
+        )
         exports = AuditExports(settings, runtime, state)
         retention = AuditRetention(
             settings, runtime, state, self._record, self._in_thread

@@ -19,6 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.identity.failed_checks import Asker, FailedChecks, NoTurn
+from kas.identity.sign_ins import SignIns
 from tunnel.api import Access, AgentIdentity, HasPeer, IAuthenticator
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.addresses import peer_network
@@ -115,6 +116,8 @@ class Authenticators:
     )
     #: Number of checks in progress.
     checks: int = attrs.field(default=0, init=False)
+    #: Records sign-ins; None if kas has no audit log.
+    sign_ins: SignIns | None = attrs.field(default=None, kw_only=True)
     _running: list[RunningCheck] = attrs.field(factory=list, init=False)
     _log = Logger()
 
@@ -175,6 +178,19 @@ class Authenticators:
         self, token: bytes, peer: HasPeer | None = None
     ) -> AgentIdentity | Deferred[AgentIdentity]:
         """See `IAuthenticator.authenticate_agent`."""
+        sign_ins = self.sign_ins
+        if sign_ins is None:
+            return self._authenticate_agent(token, peer)
+        try:
+            answer = self._authenticate_agent(token, peer)
+        except CallError as error:
+            sign_ins.refused("agent", error, token, peer)
+            raise
+        return sign_ins.checked("agent", answer, token, peer)
+
+    def _authenticate_agent(
+        self, token: bytes, peer: HasPeer | None
+    ) -> AgentIdentity | Deferred[AgentIdentity]:
         authenticator = self._of_agent(token)
         answer = authenticator.authenticate_agent(token)
         if isinstance(answer, Deferred):
@@ -192,6 +208,28 @@ class Authenticators:
         :param peer: the client's connection.
         """
         authenticator = self._users.get(kind)
+        sign_ins = self.sign_ins
+        if sign_ins is None:
+            return self._authorize_user(authenticator, kind, agent, token, peer)
+        method = kind
+        if authenticator is None:
+            named = None if kind else self._by_prefix(token)
+            method = "" if named is None else next(iter(named.user_kinds), "")
+        try:
+            answer = self._authorize_user(authenticator, kind, agent, token, peer)
+        except CallError as error:
+            sign_ins.refused(method, error, token, peer)
+            raise
+        return sign_ins.checked(method, answer, token, peer)
+
+    def _authorize_user(
+        self,
+        authenticator: IAuthenticator | None,
+        kind: str,
+        agent: str,
+        token: str,
+        peer: HasPeer | None,
+    ) -> Access | Deferred[Access]:
         if authenticator is None:
             authenticator = self._of_no_kind(kind, token)
         answer = authenticator.authorize_user(agent, token)
@@ -210,12 +248,9 @@ class Authenticators:
         raise CallError(Status.UNAUTHENTICATED, "no agent can connect to this kas")
 
     def _of_no_kind(self, kind: str, token: str) -> IAuthenticator:
-        if not kind:
-            found = _longest(self._prefixes, token.startswith)
-            if found is not None:
-                return found
-            for authenticator in self._users.values():
-                return authenticator
+        found = None if kind else self._by_prefix(token)
+        if found is not None:
+            return found
         known = " or ".join(f"{one!r}" for one in self._users)
         raise CallError(
             Status.UNAUTHENTICATED,
@@ -223,6 +258,11 @@ class Authenticators:
             "kubeconfig contains one, get a new kubeconfig, because its token was "
             "changed",
         )
+
+    def _by_prefix(self, token: str) -> IAuthenticator | None:
+        """Return the authenticator of a credential without a kind."""
+        found = _longest(self._prefixes, token.startswith)
+        return found or next(iter(self._users.values()), None)
 
     def _bounded(
         self,

@@ -21,6 +21,7 @@ class CableCaller:
     Client of one connection.
 
     :param authorized: called after each check that accepted the credential.
+    :param program: the client's ``User-Agent``.
     """
 
     def __init__(
@@ -29,10 +30,13 @@ class CableCaller:
         credential: CableCredential,
         peer_address: IAddress,
         authorized: Callable[[], object],
+        program: str = "",
     ) -> None:
         self._users = users
         self.credential = credential
         self.peer_address = peer_address
+        #: See `tunnel.api.program_of`.
+        self.program = program
         self._authorized = authorized
         #: Ids of the accepted credentials: see `tunnel.api.Access`.
         self.credential_ids: set[str] = set()

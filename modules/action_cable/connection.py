@@ -109,6 +109,7 @@ class CableConnection(WebSocketReceiver):
 
     :param credential: None if the first message contains it.
     :param malformed: whether the request had a credential that cannot be valid.
+    :param program: the client's ``User-Agent``.
     """
 
     _log = Logger()
@@ -119,8 +120,10 @@ class CableConnection(WebSocketReceiver):
         peer_address: IAddress,
         credential: CableCredential | None,
         malformed: bool = False,
+        program: str = "",
     ) -> None:
         self._hub = hub
+        self._program = program
         self._malformed = malformed
         self._peer_address = peer_address
         self._credential = credential
@@ -264,7 +267,11 @@ class CableConnection(WebSocketReceiver):
             self.disconnect(Disconnect.REMOTE, True)
             return
         self._caller = CableCaller(
-            self._hub.users, credential, self._peer_address, self._authorized
+            self._hub.users,
+            credential,
+            self._peer_address,
+            self._authorized,
+            self._program,
         )
         checking = Deferred.fromCoroutine(self._check(self._caller))
         checking.addErrback(self._broken)

@@ -40,6 +40,9 @@ __all__ = ["ActionCableServer", "ActionCableSettings"]
 
 PATH: Final = "/-/cable"
 
+#: Maximum characters of a client's ``User-Agent``, which each connection keeps.
+MAX_PROGRAM = 256
+
 #: Periods of pings of the WebSocket without a response, after which kas cuts it.
 _PERIODS: Final = 3
 
@@ -145,7 +148,13 @@ class ActionCableServer:
                 raise
             malformed = True
         return AcceptedWebSocket(
-            CableConnection(self._hub, request.peer_address, credential, malformed),
+            CableConnection(
+                self._hub,
+                request.peer_address,
+                credential,
+                malformed,
+                request.headers.get("user-agent", ("",))[0][:MAX_PROGRAM],
+            ),
             PROTOCOL if offered else "",
             max_message_bytes=MAX_COMMAND_BYTES,
             max_unsent_bytes=SOCKET_LIMIT,

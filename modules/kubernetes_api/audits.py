@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -28,9 +26,6 @@ from tunnel.kubernetes import (
 )
 
 __all__ = ["RequestAudit", "RequestAudits"]
-
-#: Truncated, because a client may send 64 KiB.
-_USER_AGENT: Final = re.compile(rb"\r\nUser-Agent:([^\r\n]{0,256})", re.IGNORECASE)
 
 
 class RequestAudits:
@@ -287,7 +282,7 @@ class RequestAudit:
             ("namespace", info.namespace),
             ("name", info.name),
             ("client", self._log.address(self._exchange)),
-            ("user_agent", _user_agent(self._exchange.head)),
+            ("user_agent", self._exchange.program),
         ):
             if value:
                 said[name] = value
@@ -310,9 +305,3 @@ def _names_secrets(method: bytes, target: bytes) -> bool:
         return False
     info = request_info(method, target)
     return info.resource == "secrets" and not info.group
-
-
-def _user_agent(head: RequestHead) -> str:
-    """Return the program and version in the client's ``User-Agent``."""
-    found = _USER_AGENT.search(b"\r\n" + head.fields)
-    return "" if found is None else found[1].strip().decode("latin-1")

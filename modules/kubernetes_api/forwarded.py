@@ -22,6 +22,12 @@ class Client:
     """Client of a request, which may have come through a proxy."""
 
     peer_address: IAddress
+    _exchange: Exchange
+
+    @property
+    def program(self) -> str:
+        """Return the client's ``User-Agent``: see `tunnel.api.program_of`."""
+        return self._exchange.program
 
 
 class TrustedProxies(ForwardingProxies):
@@ -33,4 +39,4 @@ class TrustedProxies(ForwardingProxies):
         if not self.trusts(peer):
             return exchange
         found = b",".join(_FIELD.findall(exchange.head.fields))
-        return Client(self.client(peer, found.decode("latin-1")))
+        return Client(self.client(peer, found.decode("latin-1")), exchange)

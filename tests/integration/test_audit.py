@@ -40,9 +40,19 @@ class AuditedKas(Kas):
 
 
 def events(kas: AuditedKas) -> list[str]:
-    """Return the lines of the log, without the lines of the chain itself."""
+    """
+    Return the lines of the log, without the lines of the chain itself and sign-ins.
+    """
     lines = (kas.folder / "audit.jsonl").read_text().splitlines()
-    return [one for one in lines if '"action":"audit.' not in one]
+    left_out = ('"action":"audit.', '"action":"sign_in"')
+    return [one for one in lines if not any(part in one for part in left_out)]
+
+
+def sign_ins(kas: AuditedKas) -> list[dict[str, Any]]:
+    """Return the events of sign-ins."""
+    lines = (kas.folder / "audit.jsonl").read_text().splitlines()
+    found = [json.loads(one) for one in lines]
+    return [one for one in found if one["action"] == "sign_in"]
 
 
 @pytest.fixture
@@ -104,6 +114,40 @@ def test_who_changed_what(
     )
     assert (ours["credential"], ours["agent"]) == ("user:alice", "main")
     assert token not in line
+
+
+def test_sign_ins(audited: AuditedKas, namespace: str) -> None:
+    """The agent, a user and a guess, each once; no token is in the log."""
+    kas = audited
+    said = kas.ctl("user", "add", "alice", "--agent", "main", "--as-agent")
+    token = next(word for word in said.split() if len(word) > 40)
+    way = Way("proxied", kas.proxy, kas.authority, f"user:1:{token}")
+    kas.knows(way)
+    guess = token[:-4] + "0000"
+    guessing = Way("proxied", kas.proxy, kas.authority, f"user:1:{guess}")
+    for _ in range(3):
+        one = way.ask("GET", config_maps(namespace), "User-Agent: kubectl/v1.36")
+        assert one.status == 200
+        refused = guessing.ask("GET", config_maps(namespace), "User-Agent: curl/8")
+        assert refused.status == 401
+
+    def written() -> list[dict[str, Any]] | None:
+        found = [one for one in sign_ins(kas) if one["client"] == "127.0.0.1"]
+        return found if len({one["method"] for one in found}) >= 2 else None
+
+    found = eventually(written, what="the sign-ins")
+    agents = [one for one in found if one["method"] == "agent"]
+    assert {(one["agent"], one["outcome"]) for one in agents} == {("main", "accepted")}
+    assert agents[0]["credential"].startswith("agent:1:")
+    assert agents[0]["user_agent"].startswith("agentk/")
+    users = [one for one in found if one["method"] == "user"]
+    (accepted,) = [one for one in users if one["outcome"] == "accepted"]
+    assert (accepted["credential"], accepted["agent"]) == ("user:alice", "main")
+    (curl,) = [one for one in users if one.get("user_agent") == "curl/8"]
+    assert (curl["stage"], curl["status"]) == ("denied", "UNAUTHENTICATED")
+    text = (kas.folder / "audit.jsonl").read_text()
+    assert token not in text
+    assert guess not in text
 
 
 #: An id that clients send to hide among the requests of others.

@@ -61,6 +61,8 @@ def served(
 ) -> Iterator[Kas]:
     """A kas of the provider, with the agent main."""
     lone_kas.settings = _SETTINGS.format(issuer=provider.issuer)
+    file = lone_kas.folder / "audit.jsonl"
+    lone_kas.observability_settings = (f"audit: {{file: {file}}}",)
     with with_agent(lone_kas, control_plane.agent):
         yield lone_kas
 
@@ -146,3 +148,21 @@ def _signed_in(provider: FakeIdentityProvider, served: Kas, direct: Kubectl) -> 
     eventually(lambda: status(provider.token("two", groups=["dev"])) == 200)
     log = (served.folder / "kas.log").read_text()
     assert token.split(".")[1] not in log
+    _recorded(served, token, wrong)
+
+
+def _recorded(served: Kas, *tokens: str) -> None:
+    """Each sign-in is in the audit log once, without its token."""
+    text = (served.folder / "audit.jsonl").read_text()
+    found = [json.loads(one) for one in text.splitlines()]
+    found = [one for one in found if one["action"] == "sign_in"]
+    people = [one for one in found if one["method"] == "oidc"]
+    credentials = [one["credential"] for one in people if one["outcome"] == "accepted"]
+    # Each token is a credential: the first one, and three others of the test.
+    assert len(credentials) == len(set(credentials)) == 4
+    assert all(one.startswith("oidc_user:oidc:alice:") for one in credentials)
+    reasons = {one["reason"] for one in people if one["outcome"] == "refused"}
+    assert any("audience" in one for one in reasons)
+    assert any("no access" in one for one in reasons)
+    for token in tokens:
+        assert token.split(".")[1] not in text

@@ -175,6 +175,7 @@ from tunnel.api.users import (
     Impersonation,
     IUsers,
     Usage,
+    program_of,
 )
 from tunnel.api.web import (
     AcceptedWebSocket,
@@ -315,6 +316,7 @@ __all__ = [
     "agents_match",
     "common_columns",
     "is_period",
+    "program_of",
     "project_of",
     "readable_repository",
     "shortened",

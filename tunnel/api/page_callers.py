@@ -14,6 +14,9 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["PageCaller"]
 
+#: Maximum characters of the name of a client's program.
+MAX_PROGRAM = 256
+
 
 @attrs.frozen
 class PageCaller:
@@ -52,6 +55,12 @@ class PageCaller:
         """The address of the client, for limits on refused credentials."""
         address: IAddress = self._request.getClientAddress()
         return address
+
+    @property
+    def program(self) -> str:
+        """Return the client's ``User-Agent``: see `program_of`."""
+        values = self._request.requestHeaders.getRawHeaders("user-agent", [""])
+        return str(values[0])[:MAX_PROGRAM]
 
     async def access_of(self, name: str) -> Access:
         """

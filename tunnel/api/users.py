@@ -28,6 +28,7 @@ __all__ = [
     "IUsers",
     "Impersonation",
     "Usage",
+    "program_of",
 ]
 
 
@@ -153,6 +154,17 @@ class HasPeer(Protocol):
     @property
     def peer_address(self) -> IAddress:
         """Return the address of the peer."""
+
+
+def program_of(peer: HasPeer | None) -> str:
+    """
+    Return the name and version of a client's program, as the client states it.
+
+    A `HasPeer` states it in its attribute ``program``; the result is empty without this
+    attribute.
+    """
+    program = getattr(peer, "program", "")
+    return program if isinstance(program, str) else ""
 
 
 class IAuthenticator(Interface):

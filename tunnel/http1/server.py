@@ -10,6 +10,7 @@ stay in order.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Hashable
 from http import HTTPStatus
 from typing import Any, ClassVar, Final, Protocol
@@ -46,6 +47,9 @@ _KNOWN_SECONDS: Final = 10.0  # without a request, after which cached heads are 
 # Framing of the remaining body of a response without a length.
 _CHUNKS: Final = -1
 _TO_THE_END: Final = -2
+
+# Truncated, because a client may send 64 KiB.
+_USER_AGENT: Final = re.compile(rb"\r\nUser-Agent:([^\r\n]{0,256})", re.IGNORECASE)
 
 _NO_HEAD: Final = RequestHead(b"GET", b"/", 1, b"", keep_alive=False)
 
@@ -146,6 +150,15 @@ class Exchange:
         transport = self._connection.transport
         assert transport is not None
         return transport.getPeer()
+
+    @property
+    def program(self) -> str:
+        """
+        Return the client's ``User-Agent``, at most 256 bytes of it: see
+        `tunnel.api.program_of`.
+        """
+        found = _USER_AGENT.search(b"\r\n" + self.head.fields)
+        return "" if found is None else found[1].strip().decode("latin-1")
 
     def limit_turns(self, owner: Hashable) -> None:
         """

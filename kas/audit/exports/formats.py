@@ -45,7 +45,7 @@ COLUMNS = (
     *("operator", "agent", "agent_id", "as", "outcome", "verb", "group", "version"),
     *("resource", "subresource", "namespace", "name", "path", "client"),
     *("user_agent", "bytes_in", "bytes_out", "ms", "reason", "cut"),
-    "exit_code",
+    *("exit_code", "method", "status"),
 )
 
 

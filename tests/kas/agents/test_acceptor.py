@@ -41,6 +41,7 @@ from tunnel.api import (
     ConnectedAgent,
     HasPeer,
     IStream,
+    program_of,
 )
 from tunnel.errors import CallError, ErrorCode, ProtocolError, Status, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
@@ -421,7 +422,9 @@ class SlowTests(_Case):
         self.world.acceptor.authenticate = authenticate
         self.agent = self.world.dial(hello())
         # Whose refusals are counted, by its address.
-        self.assertEqual(peers, [self.agent.there])
+        (peer,) = peers
+        self.assertEqual(peer.peer_address, self.agent.there.peer_address)
+        self.assertEqual(program_of(peer), "agentk/")
         self.assertEqual((self.agent.welcomes, self.agent.closed), ([], []))
 
     def accept(self) -> None:

@@ -35,8 +35,10 @@ from kas.api.limits import DEFAULT_LIMITS, ExternalLimits
 from kas.api.listener import ExternalFactory
 from kas.api.services import ExternalServices
 from kas.identity.jwt import Secrets
+from kas.identity.sign_ins import SignIns
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tests.tunnel.rpc.echo import Echo
+from tunnel.api import AuditEvent
 from tunnel.grpc.memory import RequestMemory
 from tunnel.grpc.messages import Envelopes, envelope
 from tunnel.testing import Pipe
@@ -220,6 +222,7 @@ class ExternalCase(SynchronousTestCase):
         self.echo = Service()
         self.services.handle("tests", ECHO, self.echo)
         self.memory = RequestMemory(*self.memory_limits)
+        self.signed: list[AuditEvent] = []
         secrets = Secrets(path, clock=self.clock)
         self.factory = ExternalFactory(
             Front(
@@ -227,6 +230,7 @@ class ExternalCase(SynchronousTestCase):
                 Authenticator(secrets, "gitlab", time.time),
                 FailureLog(self.clock),
                 self.memory,
+                SignIns(self.signed.append, self.clock),
             ),
             self.clock,
             age=self.age,

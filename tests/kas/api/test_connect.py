@@ -219,6 +219,29 @@ class UnaryTests(_Case):
             self.assertEqual(answer.fields["www-authenticate"], "Bearer")
             self.assertTrue(client.lost)
 
+    def test_sign_ins(self) -> None:
+        """The caller is recorded once, and a bad token, but not a missing one."""
+        bad = f"Bearer {token(b'x' * 32)}"
+        for sent in ("", bad, bad):
+            self.begin("Say", b"{}", Authorization=sent, User_Agent="curl/8")
+        for _ in range(2):
+            self.ask("Say", b"{}", User_Agent="rails/1")
+        refused, accepted = self.signed
+        self.assertNotIn(bad[-20:], str(refused))
+        self.assertEqual(
+            (refused.outcome, refused.details["status"], refused.details["user_agent"]),
+            ("refused", "UNAUTHENTICATED", "curl/8"),
+        )
+        self.assertEqual(
+            accepted.details,
+            {
+                "method": "api",
+                "credential": "api:gitlab",
+                "client": "127.0.0.1",
+                "user_agent": "rails/1",
+            },
+        )
+
     def test_deadline(self) -> None:
         """The client's, or none."""
         client, pipe = self.begin("Say", b'{"text": "wait"}', Connect_Timeout_Ms="500")

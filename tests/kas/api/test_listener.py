@@ -46,6 +46,7 @@ class HandshakeTests(ExternalCase):
             self.services,
             Listening(reactor),
             Runtime(reactor=reactor, random=lambda: 0.5),
+            None,
         )
         self.successResultOf(Deferred.fromCoroutine(api.start()))
         factory = reactor.tcpServers[0][1]
