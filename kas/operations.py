@@ -22,6 +22,7 @@ from kas.observability.site import Health
 from kas.state.control import control_site, parse_change
 from kas.state.directory import StateDirectory
 from kas.state.process_socket import CALLS, CONTROL, ProcessSocket
+from tunnel.api import AuditStage
 
 __all__ = ["Operations", "kasctl_sockets"]
 
@@ -123,9 +124,14 @@ class Operations:
         return await self.progress() | ({"asked": asked} if asked else {})
 
     async def record_change(self, body: bytes) -> dict[str, Any]:
-        """Write a change that `kasctl` made to the audit log."""
-        self.audit.record("kasctl", parse_change(body))
-        return {}
+        """Write a change that `kasctl` made, or begins, to the audit log."""
+        event = parse_change(body)
+        if event.stage is not AuditStage.BEGUN:
+            self.audit.record("kasctl", event)
+            return {}
+        event = attrs.evolve(event, id=self.audit.new_id())
+        await self.audit.commit("kasctl", event)
+        return {"id": event.id}
 
     async def progress(self) -> dict[str, Any]:
         """Return the numbers of agents and requests that are still at this kas."""

@@ -232,7 +232,8 @@ class KasService(ProgramService):
     ) -> Announcer:
         """Return the part that announces this process on this machine."""
         alone = configuration.redis is None
-        return RunningRecord(state, alone, lambda: self.listening.opened)
+        enforces = configuration.observability.enforces_administration
+        return RunningRecord(state, alone, lambda: self.listening.opened, enforces)
 
     def _store_listener(self) -> Changed | None:
         """Return the listener for changes of stores, as `make_stores` expects it."""

@@ -15,7 +15,7 @@ from kas.audit.search import AuditQuery
 from kas.state.directory import StateDirectory
 from tunnel.errors import ConfigurationError
 
-__all__ = ["MAX_HOLDS", "Hold", "Holds"]
+__all__ = ["MAX_HOLDS", "Hold", "Holds", "new_hold_id"]
 
 #: Name of the file in the state directory.
 FILE = "audit-holds.json"
@@ -91,7 +91,7 @@ class Holds:
 
     def add(self, hold: Hold, now: str) -> Hold:
         """
-        Store a hold with a new id, and return it; remove holds that have expired.
+        Store a hold, and return it; remove holds that have expired.
 
         :raises ConfigurationError: if there are too many, or the file cannot be used.
         """
@@ -101,7 +101,7 @@ class Holds:
                 raise ConfigurationError(
                     [f"{MAX_HOLDS} holds exist; remove one with 'kasctl audit release'"]
                 )
-            hold = attrs.evolve(hold, id=secrets.token_hex(4))
+            hold = attrs.evolve(hold, id=hold.id or new_hold_id())
             self._write([*kept, hold])
         return hold
 
@@ -118,6 +118,11 @@ class Holds:
     def _write(self, holds: list[Hold]) -> None:
         content = [attrs.asdict(one) for one in holds]
         self._state.write(FILE, json.dumps(content).encode())
+
+
+def new_hold_id() -> str:
+    """Return an id for a new hold."""
+    return secrets.token_hex(4)
 
 
 def _hold(found: Mapping[str, Any]) -> Hold:

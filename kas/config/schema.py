@@ -344,13 +344,16 @@ class Audit:
             "requests; all: every request"
         ),
     )
-    enforced: tuple[Literal["sessions", "changes", "secrets"], ...] = field(
+    enforced: tuple[
+        Literal["sessions", "changes", "secrets", "administration"], ...
+    ] = field(
         default=("sessions",),
         doc=(
             "requests that kas forwards only after their first event is on disk, and "
             "refuses with 503 if the log cannot be written; sessions: exec, attach, "
             "port-forward, ephemeral containers and proxied requests; changes: "
-            "requests that may change something; secrets: reads of Secrets"
+            "requests that may change something; secrets: reads of Secrets; "
+            "administration: changes by kasctl, and orders to GitOps"
         ),
     )
     exports: tuple[AuditExport, ...] = field(
@@ -394,6 +397,11 @@ class Observability:
     audit: Audit | None = field(
         default=None, doc="the audit log of requests to clusters; enabled if present"
     )
+
+    @property
+    def enforces_administration(self) -> bool:
+        """Whether changes by `kasctl` need an event on disk."""
+        return self.audit is not None and "administration" in self.audit.enforced
 
 
 @attrs.frozen(kw_only=True)

@@ -18,7 +18,7 @@ import click
 from kas.audit.chain import rfc3339
 from kas.audit.exports.formats import COLUMNS, csv_row, syslog_message
 from kas.audit.files import follow, in_order, lines_of
-from kas.audit.holds import Hold, Holds
+from kas.audit.holds import Hold, Holds, new_hold_id
 from kas.audit.key import read_signer
 from kas.audit.last import LastCheckpoints
 from kas.audit.notes import MAX_NOTE, NoteError, NoteKey
@@ -346,7 +346,7 @@ def _hold(
     """
     now = time.time()
     hold = Hold(
-        id="",
+        id=new_hold_id(),
         reason=reason,
         operator=operator_name(),
         created=rfc3339(now),
@@ -356,11 +356,11 @@ def _hold(
         since=since or "",
         until=until or "",
     )
-    hold = Holds(ctl.existing()).add(hold, rfc3339(now))
     details = {name: value for name, value in attrs.asdict(hold).items() if value}
     for name in ("id", "created", "operator"):
         details.pop(name)
-    ctl.record_if_running("audit.hold", hold=hold.id, **details)
+    with ctl.recording("audit.hold", {"hold": hold.id, **details}):
+        hold = Holds(ctl.existing()).add(hold, rfc3339(now))
     ctl.result(attrs.asdict(hold), f"hold {hold.id} is in effect")
 
 
@@ -384,12 +384,14 @@ def _holds(ctl: Ctl) -> None:
 @click.argument("hold_id", metavar="ID")
 def _release(ctl: Ctl, hold_id: str) -> None:
     """End a hold of the audit log, so that kas may remove the events."""
-    hold = Holds(ctl.existing()).remove(hold_id)
+    holds = Holds(ctl.existing())
+    hold = next((one for one in holds.read() if one.id == hold_id), None)
     if hold is None:
         raise ConfigurationError(
             [f"hold {hold_id} does not exist; 'kasctl audit holds' prints all"]
         )
-    ctl.record_if_running("audit.release", hold=hold.id, reason=hold.reason)
+    with ctl.recording("audit.release", {"hold": hold.id, "reason": hold.reason}):
+        holds.remove(hold_id)
     ctl.result(attrs.asdict(hold), f"hold {hold.id} has ended")
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +45,28 @@ __all__ = [
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
+
+
+#: Maximum seconds until kas has an event on disk: kas itself gives up after 5 seconds.
+_COMMIT_SECONDS = 8.0
+
+
+def _begin(path: Path, change: Mapping[str, str]) -> str:
+    """
+    Have a kas write the first event of a change, and return the event's id.
+
+    :raises ConfigurationError: if the event is not on disk.
+    """
+    begun = {**change, "stage": "begun"}
+    try:
+        found = ask(path, "POST", "/changes", begun, _COMMIT_SECONDS)
+    except ConfigurationError as error:
+        raise ConfigurationError([f"nothing was changed: {error}"]) from None
+    return str(found.get("id", ""))
+
+
+def _ended(change: Mapping[str, str], event_id: str) -> dict[str, str]:
+    return {**change, "stage": "ended", "id": event_id}
 
 
 @attrs.frozen
@@ -94,7 +116,7 @@ class Ctl:
         :param create: whether to create the state directory if it does not exist.
         """
         state = self.state() if create else self.existing()
-        return IdentityStore(state, self.now, changed=self._record_identity)
+        return IdentityStore(state, self.now, recording=self._recording_identity)
 
     def control_socket(self, pid: int | None = None) -> Path:
         """
@@ -125,31 +147,52 @@ class Ctl:
             )
         return chosen
 
-    def record(self, path: Path, action: str, **details: str) -> None:
+    @contextmanager
+    def recording(
+        self, action: str, details: Mapping[str, str], path: Path | None = None
+    ) -> Iterator[None]:
         """
-        Have a kas write a change to its audit log, with the user who made it.
+        Have a kas write a change to its audit log, with the user who makes it.
 
-        The change was already made, so the command succeeds with a note to the user if
-        the entry cannot be written.
+        If kas enforces events of administration, the event is on disk before the body
+        begins.  Otherwise the event follows the change, and if it cannot be written,
+        the command succeeds with a note to the user.
 
-        :param path: the control socket of the kas.
+        :param path: the control socket of the kas; None for any kas that runs with the
+            state directory, and for no event if no kas runs.
+        :raises ConfigurationError: if the event must be on disk, and cannot be written.
         """
+        found = self.all_running()
+        chosen = [
+            one for one in found if path in (None, path_of(self.existing(), one.pid))
+        ]
+        # Of several kas, one that enforces the event.
+        chosen.sort(key=lambda one: not one.enforces_changes)
+        if path is None and chosen:
+            path = path_of(self.existing(), chosen[0].pid)
+        if path is None:
+            yield
+            return
         change = {"action": action, **details, "operator": operator_name()}
+        event_id = ""
+        if chosen and chosen[0].enforces_changes:
+            event_id = _begin(path, change)
+        try:
+            yield
+        except BaseException:
+            if event_id:
+                self._record(path, _ended(change, event_id) | {"failed": "true"})
+            raise
+        self._record(path, _ended(change, event_id) if event_id else change)
+
+    def _record(self, path: Path, change: Mapping[str, str]) -> None:
         try:
             ask(path, "POST", "/changes", change)
         except ConfigurationError as error:
             self.note(f"the audit log has no entry for this change: {error}")
 
-    def record_if_running(self, action: str, **details: str) -> None:
-        """
-        Record a change of the state directory, if a kas with this directory is running.
-        """
-        running = next(iter(self.all_running()), None)
-        if running is not None:
-            self.record(path_of(self.existing(), running.pid), action, **details)
-
-    def _record_identity(self, change: Change) -> None:
-        self.record_if_running(change.action, name=change.name, **change.details)
+    def _recording_identity(self, change: Change) -> AbstractContextManager[None]:
+        return self.recording(change.action, {"name": change.name, **change.details})
 
     @staticmethod
     def now() -> datetime:

@@ -36,17 +36,23 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def ask(
-    path: Path, method: str, what: str, content: Mapping[str, str] | None = None
+    path: Path,
+    method: str,
+    what: str,
+    content: Mapping[str, str] | None = None,
+    timeout: float | None = None,
 ) -> dict[str, Any]:
     """
     Return the response of kas to a request.
 
     :param path: the path of kas' control socket.
     :param content: the content of the request, which is sent as JSON.
+    :param timeout: maximum seconds until the response, if kas needs longer than usual.
     :raises ConfigurationError: if kas does not respond; `Hung` if its process exists.
     """
+    timeout = _TIMEOUT if timeout is None else timeout
     body = None if content is None else json.dumps(content)
-    connection = UnixConnection(path, _TIMEOUT)
+    connection = UnixConnection(path, timeout)
     try:
         connection.request(method, what, body)
         answer = connection.getresponse()
@@ -57,7 +63,7 @@ def ask(
         pid = path.stem.rpartition(".")[2]
         raise Hung(
             [
-                f"kas (pid {pid}) does not respond within {_TIMEOUT:g} s although its "
+                f"kas (pid {pid}) does not respond within {timeout:g} s although its "
                 "process exists; see its log, or kill it and start it again"
             ]
         ) from None

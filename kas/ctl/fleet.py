@@ -52,8 +52,8 @@ def _drain(
     """
     path = ctl.control_socket(pid)
     if undo:
-        ask(path, "POST", "/undrain")
-        ctl.record(path, "kas.undrain")
+        with ctl.recording("kas.undrain", {}, path):
+            ask(path, "POST", "/undrain")
         ctl.result({"draining": False}, "kas accepts agents again")
         return
 
@@ -67,8 +67,8 @@ def _drain(
             if found.get(kind)
         ]
 
-    progress = ask(path, "POST", "/drain")
-    ctl.record(path, "kas.drain")
+    with ctl.recording("kas.drain", {}, path):
+        progress = ask(path, "POST", "/drain")
     progress = _watch(ctl, progress, timeout, left, path)
     still = left(progress)
     requests = counted(progress["requests"], "request")
@@ -114,7 +114,7 @@ def _rebalance(ctl: Ctl, pid: int | None) -> None:
     kas does this by itself every few seconds if it has a tenth more than the mean.
     """
     path = ctl.control_socket(pid)
-    asked = ask(path, "POST", "/rebalance").get("asked", 0)
-    ctl.record(path, "kas.rebalance")
+    with ctl.recording("kas.rebalance", {}, path):
+        asked = ask(path, "POST", "/rebalance").get("asked", 0)
     text = f"{counted(asked, 'agent')} asked to move" if asked else "nothing to move"
     ctl.result({"asked": asked}, text)

@@ -13,7 +13,12 @@ import re
 import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+)
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -157,8 +162,12 @@ class IdentityStore:
     state: StateDirectory
     now: Callable[[], datetime]
     random: Callable[[int], bytes] = secrets.token_bytes
-    #: Callback that is called with each change after it was written.
-    changed: Callable[[Change], object] = lambda change: None
+    #: Function that returns a context manager for each change, which is entered before
+    #: the change is written, and left when the change is in effect.  If entering it
+    #: fails, nothing is changed.
+    recording: Callable[[Change], AbstractContextManager[object]] = lambda change: (
+        nullcontext()
+    )
 
     def load(self) -> Identities:
         """Return the current content of the file; empty if the file does not exist."""
@@ -262,8 +271,11 @@ class IdentityStore:
 
         :param removed: the names of labels to remove.
         """
-        details = {key: f"={value}" for key, value in labels.items()}
-        details |= dict.fromkeys(removed, "removed")
+        said = {
+            "labels": ", ".join(f"{key}={value}" for key, value in labels.items()),
+            "removed": ", ".join(removed),
+        }
+        details = {key: text for key, text in said.items() if text}
         with self._editing(Change("agent.label", name, details)) as edit:
             agent = find_agent(edit.identities, name)
             kept = {k: v for k, v in agent.labels.items() if k not in removed}
@@ -519,7 +531,7 @@ class IdentityStore:
 
     @contextmanager
     def _editing(self, *changes: Change) -> Iterator[_Edit]:
-        with self.state.lock():
+        with ExitStack() as events, self.state.lock():
             before = self.state.read(FILE_NAME)
             if before is None and self.state.read(BACKUP_NAME) is not None:
                 file, backup = map(self.state.file, (FILE_NAME, BACKUP_NAME))
@@ -541,9 +553,9 @@ class IdentityStore:
             if known > edit.identities.next_agent_id:
                 edit.identities = attrs.evolve(edit.identities, next_agent_id=known)
             yield edit
+            for change in changes:
+                events.enter_context(self.recording(change))
             self._write(before, reader, edit)
-        for change in changes:
-            self.changed(change)
 
     def _known_next_id(self) -> int:
         """

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from twisted.web.iweb import IRequest
 from twisted.web.server import Site
 
-from tunnel.api import AuditEvent
+from tunnel.api import AuditEvent, AuditStage
 from tunnel.errors import CallError
 
 __all__ = ["MAX_BODY", "Controlled", "control_site", "parse_change"]
@@ -27,6 +27,11 @@ MAX_BODY = 64 * 1024
 
 #: Fields of the audit log that a change must not have.
 _RESERVED = frozenset(("agent_id", "credential", "kas", "module", "outcome", "time"))
+
+#: Stages of a change, as `kasctl` names them.
+_STAGES = {
+    one.value: one for one in (AuditStage.BEGUN, AuditStage.CHANGED, AuditStage.ENDED)
+}
 
 
 class Controlled(Protocol):
@@ -63,16 +68,23 @@ class Controlled(Protocol):
 
     async def record_change(self, body: bytes) -> dict[str, Any]:
         """
-        Write a change that `kasctl` made to the audit log.
+        Write a change that `kasctl` made, or begins, to the audit log.
+
+        The event of a change that begins is on disk when the method returns, and the
+        result contains its ``id``.
 
         :param body: see `parse_change`.
         :raises ValueError: if *body* is malformed.
+        :raises CallError: if *body* begins a change and the log cannot be written.
         """
 
 
 def parse_change(body: bytes) -> AuditEvent:
     """
     Parse a change: a JSON object of strings with at least ``action``.
+
+    ``stage`` is ``begun`` or ``ended`` for the two events of an enforced change; the
+    second one has the ``id`` of the first one, and ``failed`` if nothing was changed.
 
     :raises ValueError: if the body is not such an object.
     """
@@ -87,7 +99,19 @@ def parse_change(body: bytes) -> AuditEvent:
             raise ValueError(f"{key}: expected a string")
         if key in _RESERVED:
             raise ValueError(f"{key}: kas itself sets this field")
-    return AuditEvent(found.pop("action"), None, "OK", found)
+    stage = _STAGES.get(found.pop("stage", AuditStage.CHANGED.value))
+    event_id = found.pop("id", "")
+    if stage is None or bool(event_id) != (stage is AuditStage.ENDED):
+        raise ValueError("stage is begun, changed, or ended with an id")
+    outcome = "failed" if found.pop("failed", "") else "OK"
+    return AuditEvent(
+        found.pop("action"),
+        None,
+        "" if stage is AuditStage.BEGUN else outcome,
+        found,
+        id=event_id,
+        stage=stage,
+    )
 
 
 class _ControlApi:

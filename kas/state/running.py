@@ -74,6 +74,8 @@ class Running:
 
     pid: int
     listeners: tuple[Opened, ...]
+    #: Whether `kasctl` may change something only after its audit event is on disk.
+    enforces_changes: bool = False
 
     def find(self, what: str) -> Opened | None:
         """
@@ -176,14 +178,19 @@ def _leaving_name(pid: int) -> str:
     return f"{_LEAVING}{process_name(pid)}.json"
 
 
-def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
+def tell(
+    state: StateDirectory, listeners: Sequence[Opened], enforces_changes: bool = False
+) -> None:
     """
     Write the listeners of this process to its file, unless the state is read-only.
+
+    :param enforces_changes: see `Running`.
     """
     _sweep(state)
     content = {
         "pid": os.getpid(),
         "listeners": [one.to_json() for one in listeners],
+        "enforces_changes": enforces_changes,
     }
     name = file_name(os.getpid())
     try:
@@ -280,4 +287,4 @@ def _read(pid: int, state: StateDirectory, name: str) -> Running | None:
         listeners = tuple(map(Opened.from_json, content["listeners"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Running(pid, listeners)
+    return Running(pid, listeners, content.get("enforces_changes") is True)

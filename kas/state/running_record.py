@@ -30,6 +30,7 @@ class RunningRecord(Announcer):
     :param alone: whether kas has no Redis, so that no other kas may use the state
         directory.
     :param opened: returns the open ports.
+    :param enforces_changes: see `kas.state.running.Running`.
     """
 
     name = "the record of this process"
@@ -39,10 +40,12 @@ class RunningRecord(Announcer):
         state: StateDirectory,
         alone: bool,
         opened: Callable[[], Sequence[Opened]],
+        enforces_changes: bool = False,
     ) -> None:
         self._state = state
         self._alone = alone
         self._opened = opened
+        self._enforces_changes = enforces_changes
         #: Descriptor of the lock; None if this kas does not hold the lock.
         self._lock: int | None = None
         #: Whether the record belongs to this kas: if the start was refused, the record
@@ -62,7 +65,7 @@ class RunningRecord(Announcer):
 
     def publish(self) -> None:
         """Write the record, so that `kasctl` finds this process and its ports."""
-        running.tell(self._state, self._opened())
+        running.tell(self._state, self._opened(), self._enforces_changes)
 
     async def drain(self, phase: Phase) -> None:
         """

@@ -18,11 +18,23 @@ from kas.workers.part import WorkersPart
 from kas.workers.process import WorkerProcess
 from tunnel.errors import ConfigurationError
 
-__all__ = ["ANSWER_TIMEOUT", "WorkerCalls", "problem_of"]
+__all__ = ["ANSWER_TIMEOUT", "WorkerCalls", "WorkerRefused", "problem_of"]
 
 #: Timeout of a worker's response, in seconds: less than the timeout of `kasctl` for all
 #: workers, and more than a worker needs to dial other kas.
 ANSWER_TIMEOUT = 2.3
+
+
+#: Maximum bytes of a worker's error that the supervisor repeats.
+MAX_REFUSAL = 500
+
+
+class WorkerRefused(ConfigurationError):
+    """Error for a response of a worker with another status than 200."""
+
+    def __init__(self, number: int, status: int, body: bytes) -> None:
+        self.text = body.decode(errors="replace").strip()
+        super().__init__([f"worker {number}: {status} {self.text}".strip()])
 
 
 @attrs.frozen(eq=False)
@@ -59,7 +71,7 @@ class WorkerCalls:
         reading.addTimeout(timeout, self._reactor)
         answer: bytes = await reading
         if response.code != 200:
-            raise ConfigurationError([f"worker {worker.number}: {response.code}"])
+            raise WorkerRefused(worker.number, response.code, answer[:MAX_REFUSAL])
         return answer
 
     async def ask_one(

@@ -10,13 +10,20 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from kas.audit.commits import COMMIT_SECONDS
 from kas.state.control import parse_change
-from kas.workers.calls import WorkerCalls, problem_of
+from kas.workers.calls import WorkerCalls, WorkerRefused, problem_of
 from kas.workers.process import WorkerProcess
 from kas.workers.summary import add_agents, add_progress
+from tunnel.api import AuditStage
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["WorkersOperations"]
+
+
+#: Maximum number of changes whose end is awaited: `kasctl` makes one at a time.
+MAX_BEGUN = 100
 
 
 class WorkersOperations:
@@ -35,6 +42,8 @@ class WorkersOperations:
         self._draining = False
         #: Workers that are receiving the command.
         self._telling: set[WorkerProcess] = set()
+        #: Workers that recorded the beginning of a change, by the id of the event.
+        self._began: Recent[str, WorkerProcess] = Recent(MAX_BEGUN)
         self._workers.on_report = self._reported
 
     @property
@@ -131,19 +140,49 @@ class WorkersOperations:
 
     async def record_change(self, body: bytes) -> dict[str, Any]:
         """
-        Let one worker record a change that `kasctl` made in the audit log.
+        Let one worker record a change that `kasctl` made, or begins, in the audit log.
 
-        The method does not wait for the worker, because a worker that does not respond
-        would delay `kasctl` for seconds.
+        The method waits for the worker only if the change begins, because a worker that
+        does not respond would delay `kasctl` for seconds.
         """
-        parse_change(body)
+        if parse_change(body).stage is AuditStage.BEGUN:
+            return await self._begin_change(body)
         Deferred.fromCoroutine(self._record_change(body)).addErrback(
             lambda failure: self._log.failure("recording a change failed", failure)
         )
         return {}
 
+    async def _begin_change(self, body: bytes) -> dict[str, Any]:
+        for worker in self._workers.open:
+            try:
+                text = await self._calls.ask(
+                    worker,
+                    "control",
+                    "/changes",
+                    b"POST",
+                    timeout=COMMIT_SECONDS + 1,
+                    body=body,
+                )
+            except WorkerRefused as error:
+                # Do not ask another worker, because all of them write to one file.
+                raise CallError(Status.UNAVAILABLE, error.text) from None
+            except Exception as error:
+                self._log.warn(
+                    "worker {number} did not record a change: {reason}",
+                    number=worker.number,
+                    reason=problem_of(error),
+                )
+                continue
+            found: dict[str, Any] = json.loads(text)
+            self._began[str(found.get("id"))] = worker
+            return found
+        raise _no_worker_answers()
+
     async def _record_change(self, body: bytes) -> None:
-        for worker in self._workers.processes:
+        # The worker that recorded the beginning first, so that both events are in one
+        # chain.
+        began = self._began.pop(parse_change(body).id, None)
+        for worker in sorted(self._workers.processes, key=lambda one: one is not began):
             if worker.opened is None:
                 continue
             try:

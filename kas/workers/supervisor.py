@@ -77,7 +77,12 @@ class Supervisor(ProgramService):
             development.append(Steps("the development certificate", start=certificate))
         self._listening = Listening(reactor, certificate, "kas", runtime.now)
         alone = configuration.redis is None
-        self._record = RunningRecord(state, alone, lambda: self._opened)
+        self._record = RunningRecord(
+            state,
+            alone,
+            lambda: self._opened,
+            configuration.observability.enforces_administration,
+        )
         self._sockets = WorkerSockets(
             configuration, modules, state, command.file, runtime
         )

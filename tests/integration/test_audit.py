@@ -39,7 +39,7 @@ class AuditedKas(Kas):
         return path
 
 
-def events(kas: AuditedKas) -> list[str]:
+def events(kas: Kas) -> list[str]:
     """
     Return the lines of the log, without the lines of the chain itself and sign-ins.
     """
@@ -48,7 +48,7 @@ def events(kas: AuditedKas) -> list[str]:
     return [one for one in lines if not any(part in one for part in left_out)]
 
 
-def sign_ins(kas: AuditedKas) -> list[dict[str, Any]]:
+def sign_ins(kas: Kas) -> list[dict[str, Any]]:
     """Return the events of sign-ins."""
     lines = (kas.folder / "audit.jsonl").read_text().splitlines()
     found = [json.loads(one) for one in lines]
@@ -282,7 +282,7 @@ def test_changes_by_kasctl(short: Path, workers: str) -> None:
     assert token not in "".join(lines)
 
 
-def verified(kas: AuditedKas, *options: str | Path) -> tuple[int, str]:
+def verified(kas: Kas, *options: str | Path) -> tuple[int, str]:
     """Return the exit status of ``kasctl audit verify``, and its output."""
     files = sorted(kas.folder.glob("audit.jsonl*"))
     done = kasctl("audit", "verify", *files, *options, state=kas.state, check=False)
@@ -420,6 +420,17 @@ def limit_files(kas: Kas, size: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
+def limit_all_files(kas: Kas, size: int) -> None:
+    """The same for kas and its workers."""
+    limit_files(kas, size)
+    assert kas.process is not None
+    pid = kas.process.child.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    for child in map(int, children):
+        _, hard = resource.prlimit(child, resource.RLIMIT_FSIZE)
+        resource.prlimit(child, resource.RLIMIT_FSIZE, (size, hard))
+
+
 def create(way: Way, namespace: str, name: str) -> tuple[int, str]:
     """Create an object; return the status, and the message of an error."""
     body = json.dumps({"metadata": {"name": name}}).encode()
@@ -476,6 +487,44 @@ def test_a_full_disk(
         if '"action":"audit.refused"' in one
     )
     assert (refused["count"], refused["reason"]) == (3, "File too large")
+    status, said = verified(kas)
+    assert status == 0, said
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_kasctl_and_a_full_disk(short: Path, workers: int) -> None:
+    """kasctl changes nothing that is not in the log, and says why."""
+    kas = Kas(short / "kas", f"workers: {workers}\n" if workers else "")
+    file = kas.folder / "audit.jsonl"
+    kas.observability_settings = (
+        f"audit: {{file: {file}, enforced: [administration]}}",
+    )
+    kas.start()
+    try:
+        kas.ctl("agent", "add", "before")
+        eventually(lambda: '"stage":"ended"' in file.read_text(), what="the end")
+        limit_all_files(kas, file.stat().st_size)
+        done = kasctl("agent", "add", "full", state=kas.state, check=False)
+        assert done.returncode == 1
+        assert "nothing was changed: " in done.stderr
+        assert "File too large" in done.stderr
+        assert "full" not in kas.ctl("agent", "list")
+        limit_all_files(kas, resource.RLIM_INFINITY)
+        kas.ctl("agent", "add", "after")
+        kas.ctl("drain", "--timeout", "0")
+    finally:
+        kas.stop()
+    found = [json.loads(one) for one in events(kas)]
+    changes = [one for one in found if one["action"] in ("agent.add", "kas.drain")]
+    assert [(one.get("name"), one["stage"]) for one in changes] == [
+        ("before", "begun"),
+        ("before", "ended"),
+        ("after", "begun"),
+        ("after", "ended"),
+        (None, "begun"),
+        (None, "ended"),
+    ]
+    assert changes[0]["operator"] == operator_name()
     status, said = verified(kas)
     assert status == 0, said
 

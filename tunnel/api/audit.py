@@ -33,7 +33,7 @@ class AuditLevel(Enum):
 
 class EnforcedEvents(Enum):
     """
-    Requests that kas forwards only after their first event is on disk.
+    Requests and changes that begin only after their first event is on disk.
     """
 
     #: ``exec``, ``attach``, ``port-forward``, ephemeral containers, proxied requests,
@@ -43,6 +43,8 @@ class EnforcedEvents(Enum):
     CHANGES = "changes"
     #: Reads of Secrets.
     SECRETS = "secrets"
+    #: Changes by ``kasctl``, and orders of operators to modules.
+    ADMINISTRATION = "administration"
 
 
 class AuditStage(Enum):
@@ -92,7 +94,7 @@ class IAudit(Interface):
     level: AuditLevel = Attribute("The operator's choice of events.")
 
     enforced: frozenset[EnforcedEvents] = Attribute(
-        "The requests that must not be forwarded before `commit` has succeeded."
+        "The requests and changes that must not begin before `commit` has succeeded."
     )
 
     def new_id() -> str:

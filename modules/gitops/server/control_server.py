@@ -12,7 +12,9 @@ from tunnel.api import (
     CLIENT_ADDRESS,
     OPERATOR,
     AuditEvent,
+    AuditStage,
     ConnectedAgent,
+    EnforcedEvents,
     IServerModuleApi,
     project_of,
 )
@@ -30,6 +32,9 @@ SECONDS = 30.0
 #: Maximum characters of an agent's name, and maximum number of agents' names, in an
 #: error.
 MAX_NAME, MAX_NAMES = 200, 10
+
+#: Recorded methods that change nothing.
+_READS = frozenset(("GetKept",))
 
 #: Maximum characters of each detail in the audit log, and maximum number of objects
 #: that it names.
@@ -57,7 +62,10 @@ def _decided(
 
     async def ask(self: Operators, request: Any, call: Any) -> Any:
         outcome = Status.CANCELLED
+        event_id = self.enforced_id(method)
         try:
+            if event_id:
+                await self.begin(method, request, call, event_id)
             response = await self.ask(method, request, call)
             check(request, response)
             outcome = Status.OK
@@ -65,7 +73,7 @@ def _decided(
             outcome = error.status
             raise
         finally:
-            self.record(method, request, call, outcome)
+            self.record(method, request, call, outcome.name, event_id)
         return response
 
     return ask
@@ -116,8 +124,44 @@ class Operators:
     get_drift = _passed("GetDrift")
     preview = _passed("Preview")
 
-    def record(self, method: str, request: Any, call: Any, outcome: Status) -> None:
-        """Write a decision to the audit log, with its project and operator."""
+    def enforced_id(self, method: str) -> str:
+        """Return an id for the events of an enforced order; empty for other orders."""
+        audit = self.api.audit
+        if method in _READS or EnforcedEvents.ADMINISTRATION not in audit.enforced:
+            return ""
+        event_id: str = audit.new_id()
+        return event_id
+
+    async def begin(self, method: str, request: Any, call: Any, event_id: str) -> None:
+        """
+        Wait until the first event of an enforced order is in the audit log.
+
+        :raises CallError: UNAVAILABLE if the log cannot be written.
+        """
+        event = self._event(method, request, call, "", AuditStage.BEGUN, event_id)
+        await self.api.audit.commit(event)
+
+    def record(
+        self, method: str, request: Any, call: Any, outcome: str, event_id: str
+    ) -> None:
+        """
+        Write a decision to the audit log, with its project and operator.
+
+        :param event_id: the result of `enforced_id`.
+        """
+        stage = AuditStage.ENDED if event_id else AuditStage.CHANGED
+        event = self._event(method, request, call, outcome, stage, event_id)
+        self.api.audit.record(event)
+
+    def _event(
+        self,
+        method: str,
+        request: Any,
+        call: Any,
+        outcome: str,
+        stage: AuditStage,
+        event_id: str,
+    ) -> AuditEvent:
         details = {
             "agent": request.agent,
             "project": request.project,
@@ -134,7 +178,7 @@ class Operators:
         }
         said = {name: text[:MAX_DETAIL] for name, text in details.items() if text}
         action = "gitops.kept" if method == "GetKept" else f"gitops.{method.lower()}"
-        self.api.audit.record(AuditEvent(action, None, outcome.name, said))
+        return AuditEvent(action, None, outcome, said, id=event_id, stage=stage)
 
     async def ask(self, method: str, request: Any, call: Any) -> Any:
         """

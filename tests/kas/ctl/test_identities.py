@@ -322,7 +322,10 @@ def test_a_change_that_kas_does_not_record(
     kasctl: Kasctl, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The change is made: the command succeeds and says what is missing."""
-    Ctl(str(kasctl.state), False).record(kasctl.path / "none.sock", "user.add")
+    with Ctl(str(kasctl.state), False).recording(
+        "user.add", {}, kasctl.path / "none.sock"
+    ):
+        pass
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("the audit log has no entry for this change: ")

@@ -12,6 +12,7 @@ from treq.testing import StubTreq
 from twisted.internet.defer import Deferred
 
 from kas.state.control import MAX_BODY, control_site, parse_change
+from tunnel.api import AuditStage
 from tunnel.errors import CallError, Status
 
 
@@ -111,6 +112,9 @@ def test_changes_are_checked(
         (b'{"action": "user.revoke", "name": 1}', 400),
         (b'{"action": "user.revoke", "time": "1970"}', 400),
         (b'{"action": "user.revoke", "credential": "user:alice"}', 400),
+        (b'{"action": "user.revoke", "stage": "ended"}', 400),
+        (b'{"action": "user.revoke", "stage": "begun", "id": "1"}', 400),
+        (b'{"action": "user.revoke", "stage": "denied"}', 400),
         (b"[" * 60_000, 400),
         (b" " * (MAX_BODY + 1), 413),
     ):
@@ -123,3 +127,16 @@ def test_a_change_becomes_an_event() -> None:
     event = parse_change(b'{"action": "user.revoke", "name": "bob", "operator": "al"}')
     assert (event.action, event.outcome) == ("user.revoke", "OK")
     assert event.details == {"name": "bob", "operator": "al"}
+    assert event.stage is AuditStage.CHANGED
+
+
+def test_both_events_of_an_enforced_change() -> None:
+    begun = parse_change(b'{"action": "user.revoke", "stage": "begun"}')
+    assert (begun.stage, begun.outcome, begun.id) == (AuditStage.BEGUN, "", "")
+    ended = parse_change(b'{"action": "user.revoke", "stage": "ended", "id": "1"}')
+    assert (ended.stage, ended.outcome, ended.id) == (AuditStage.ENDED, "OK", "1")
+    failed = parse_change(
+        b'{"action": "a", "stage": "ended", "id": "1", "failed": "true"}'
+    )
+    assert failed.outcome == "failed"
+    assert failed.details == {}

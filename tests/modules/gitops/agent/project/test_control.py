@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import attrs
+from twisted.internet.defer import fail
 
 from modules.gitops.agent.inventory.orders import Orders
 from modules.gitops.agent.objects.differences import ChangedField
@@ -21,7 +22,7 @@ from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire.effect import Effect
 from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tunnel.api import ConfigurationRefused
+from tunnel.api import AuditStage, ConfigurationRefused, EnforcedEvents
 from tunnel.errors import CallError, Status
 from tunnel.rpc.messages import MAX_MESSAGE
 
@@ -60,6 +61,32 @@ class ControlTests(HalvesTestCase):
         self.assertGreater(found.worked_at.seconds, 0)
         (plain,) = self.status(project="apps")
         self.assertEqual(list(plain.objects), [])
+
+    def test_enforced_orders(self) -> None:
+        """No order reaches the agent before its event is in the audit log."""
+        audit: Any = self.server._api.audit
+        audit.enforced = frozenset([EnforcedEvents.ADMINISTRATION])
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.configure({"id": "apps"})
+        self.passes(1)
+        audit.events.clear()
+        request = pb.SuspendRequest(agent="agent-1", project="apps")
+        full = CallError(Status.UNAVAILABLE, "the audit log cannot be written")
+        audit.commits.append(fail(full))
+        error = self.refused("Suspend", request)
+        self.assertIn("the audit log cannot be written", error.message)
+        self.assertNotEqual(self.status()[0].state, pb.ProjectStatus.STATE_SUSPENDED)
+        audit.events.clear()
+        self.ask("Suspend", request)
+        begun, ended = audit.events
+        self.assertEqual(audit.committed[-1], begun)
+        self.assertEqual((begun.stage, begun.outcome), (AuditStage.BEGUN, ""))
+        self.assertEqual((ended.stage, ended.outcome), (AuditStage.ENDED, "OK"))
+        self.assertTrue(begun.id)
+        self.assertEqual((ended.id, ended.details), (begun.id, begun.details))
+        # A read is not an order.
+        self.refused("GetKept", pb.GetKeptRequest(agent="other", project="apps"))
+        self.assertEqual(audit.events[-1].stage, AuditStage.CHANGED)
 
     def test_drift(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
