@@ -5,6 +5,7 @@ modules.
     action_cable/           subscriptions of browsers, for other modules' channels
     agent_configuration/    configuration of agents, from Git
     agent_tracker/          the connected agents, for GitLab
+    cluster_audit/          audit logs of the clusters' API servers
     cluster_data/           live data of clusters, for queries about all of them
     configuration_project/  which agents a project has configuration for, for GitLab
     gitops/                 applies objects from Git to the cluster

@@ -10,6 +10,7 @@ The audit log: who did what, in lines that cannot be changed unnoticed.
     service.py      searches in the logs of all kas
     files.py        the files, also after a rotation
     search.py       finds events
+    cluster.py      joins the clusters' own audit logs with it
     exports/        sends events to other systems
     verify.py       finds changes of the lines
     fragments.py    incomplete lines, and the lines that name them

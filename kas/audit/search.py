@@ -254,6 +254,8 @@ def _users(event: Mapping[str, Any]) -> tuple[str, ...]:
         credential,
         credential.partition(":")[2],
         str(event.get("operator", "")),
+        # Only events of clusters have it: the user that the API server sees.
+        str(event.get("user", "")),
     )
 
 

@@ -16,8 +16,9 @@ import attrs
 import click
 
 from kas.audit.chain import rfc3339
+from kas.audit.cluster import ClusterLog, TooManyEvents
 from kas.audit.exports.formats import COLUMNS, csv_row, syslog_message
-from kas.audit.files import follow, in_order, lines_of
+from kas.audit.files import follow, in_order, lines_of, open_log
 from kas.audit.holds import Hold, Holds, new_hold_id
 from kas.audit.key import read_signer
 from kas.audit.last import LastCheckpoints
@@ -245,7 +246,22 @@ def _query_options(function: _F) -> _F:
     show_default=True,
     help="Maximum number of events.",
 )
-def _search(ctl: Ctl, files: Sequence[Path], query: AuditQuery, limit: int) -> None:
+@click.option(
+    "--cluster-log",
+    "cluster_logs",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Print the events of a cluster's own audit log, which kas has stored, with "
+    "their credentials; may be repeated.",
+)
+def _search(
+    ctl: Ctl,
+    files: Sequence[Path],
+    query: AuditQuery,
+    limit: int,
+    cluster_logs: Sequence[Path],
+) -> None:
     """
     Print events of an audit log, oldest first.
 
@@ -253,6 +269,9 @@ def _search(ctl: Ctl, files: Sequence[Path], query: AuditQuery, limit: int) -> N
     exit status is 3 if events are missing because a file cannot be read.  With --output
     json, each line is a line of the log.
     """
+    if cluster_logs:
+        _search_clusters(ctl, files, query, limit, cluster_logs)
+        return
     count = 0
 
     def show(found: Found) -> None:
@@ -267,6 +286,39 @@ def _search(ctl: Ctl, files: Sequence[Path], query: AuditQuery, limit: int) -> N
     except _Ended:
         click.echo(f"stopped after {limit} events; see --limit and --since", err=True)
         return
+    if is_partial:
+        raise SystemExit(PARTIAL)
+
+
+def _search_clusters(
+    ctl: Ctl,
+    files: Sequence[Path],
+    query: AuditQuery,
+    limit: int,
+    cluster_logs: Sequence[Path],
+) -> None:
+    """Print the events of clusters, joined with the log of kas."""
+    log = ClusterLog(query)
+    is_partial = False
+    for paths, use in ((cluster_logs, log.add), (files, log.join)):
+        for path in paths:
+            try:
+                with open_log(path) as file:
+                    use(lines_of(file))
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                is_partial = True
+                text = printable(f"events are missing: {in_words(error)}")
+                click.echo(text, err=True)
+            except TooManyEvents as error:
+                raise ConfigurationError([str(error)]) from None
+    for count, found in enumerate(log.found()):
+        if count == limit:
+            text = f"stopped after {limit} events; see --limit and --since"
+            click.echo(text, err=True)
+            return
+        _print(ctl, found)
     if is_partial:
         raise SystemExit(PARTIAL)
 

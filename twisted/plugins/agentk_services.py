@@ -32,6 +32,10 @@ agent_configuration_agent = AgentModule(
     ),
 )
 
+cluster_audit_agent = AgentModule(
+    "cluster_audit", "modules.cluster_audit.agent.module.ClusterAuditAgent"
+)
+
 cluster_data_agent = AgentModule(
     "cluster_data", "modules.cluster_data.agent.module.ClusterDataAgent"
 )

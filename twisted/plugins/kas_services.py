@@ -30,6 +30,10 @@ agent_tracker = ServerModule(
     default="api",
 )
 
+cluster_audit = ServerModule(
+    "cluster_audit", "modules.cluster_audit.server.module.ClusterAuditServer"
+)
+
 cluster_data = ServerModule(
     "cluster_data", "modules.cluster_data.server.module.ClusterDataServer"
 )

@@ -35,6 +35,7 @@ from modules.prometheus.agent.services import ServiceTarget
 from modules.webhooks.agent.secrets import read_key
 from modules.webhooks.wire.settings import SecretKey
 from tests.agentk.policy.world import PolicyWorld, access
+from tests.modules.cluster_audit.pair import AuditPair, event, in_one_thread
 from tests.modules.kubernetes_api.pair import World
 from tunnel.api import IKubernetes, IKubernetesClient, KubernetesResource
 from tunnel.errors import CallError, Status
@@ -427,6 +428,21 @@ def test_cluster_data(denying: Denying) -> None:
     denying.later(30)
     assert denying.cluster.requests == []
     pair.stop()
+
+
+def test_cluster_audit(
+    denying: Denying, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No event of the API server's audit log reaches kas."""
+    in_one_thread(monkeypatch)
+    pair = AuditPair(tmp_path, denying.guard, denying.clock)
+    pair.write(event("before"))
+    pair.start()
+    pair.write(event("1"))
+    pair.later(10)
+    pair.stop()
+    assert not (tmp_path / "clusters").exists()
+    assert pair.cluster.requests == []
 
 
 def test_without_a_policy(tmp_path: Path) -> None:

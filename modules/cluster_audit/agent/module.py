@@ -1,0 +1,187 @@
+"""The agent half: reads the audit log of the API server next to agentk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from random import SystemRandom
+from typing import Any, Literal
+
+import attrs
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from zope.interface import implementer, provider
+
+from modules.cluster_audit.agent.events import EventReader
+from modules.cluster_audit.agent.follower import LogFollower
+from modules.cluster_audit.agent.log_files import LogFiles, Piece
+from modules.cluster_audit.wire import cluster_audit_pb2 as wire
+from tunnel.api import IAgentModule, IAgentModuleApi, IAgentModuleFactory
+from tunnel.config import field
+from tunnel.errors import CallError, Status
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.files import in_words
+
+__all__ = ["ClusterAuditAgent", "ClusterAuditOptions"]
+
+_CLUSTER_AUDIT = wire.DESCRIPTOR.services_by_name["ClusterAudit"]
+
+#: Timeout of a call to kas, which writes at most a megabyte to its disk.
+CALL_SECONDS = 30.0
+
+#: Seconds before another attempt after an error: first and maximum.
+RETRY_FIRST, RETRY_MOST = 1.0, 60.0
+
+#: Seconds after which an attempt counts as a success for the backoff.
+GOOD_SECONDS = 60.0
+
+_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+#: Statuses that mean that kas does not have the module.
+_NOTHING = (Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION)
+
+
+@attrs.frozen(kw_only=True)
+class ClusterAuditOptions:
+    """Section ``modules.cluster_audit`` of agentk's configuration."""
+
+    file: Path = field(
+        doc="the API server's audit log (--audit-log-path, in JSON); agentk also reads "
+        "the rotated files beside it"
+    )
+    events: Literal["changes", "all"] = field(
+        default="changes",
+        doc="changes: changes, sessions, refused requests and reads of Secrets; all: "
+        "every request",
+    )
+
+
+@provider(IAgentModuleFactory)
+@implementer(IAgentModule)
+class ClusterAuditAgent(Collector):
+    """
+    The agent half of the module ``cluster_audit``.
+
+    Each agentk reads its own file, whether it leads or not: each API server has a log
+    of its own.
+    """
+
+    _log = Logger()
+    configuration = ClusterAuditOptions
+
+    def __init__(self, api: IAgentModuleApi) -> None:
+        self.name = api.name
+        self._api = api
+        self._options: ClusterAuditOptions = api.configuration
+        self._random = SystemRandom().random
+        self._follower: LogFollower | None = None
+        self._running: Deferred[None] | None = None
+        self._problem = ""
+        self._events = self._left_out = 0
+        self._counting = False
+
+    async def start(self) -> None:
+        """Begin to send events."""
+        self._api.metrics.register(self)
+        self._counting = True
+        self._running = Deferred.fromCoroutine(self._run())
+        self._running.addErrback(self._failed)
+
+    async def stop(self) -> None:
+        """Stop sending events; kas knows the place."""
+        if self._running is not None:
+            self._running.cancel()
+        if self._counting:
+            self._counting = False
+            self._api.metrics.unregister(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        yield CounterMetricFamily(
+            "agentk_cluster_audit_events",
+            "Events of the API server's audit log that kas has stored.",
+            value=self._events,
+        )
+        follower = self._follower
+        yield CounterMetricFamily(
+            "agentk_cluster_audit_events_left_out",
+            "Lines and files of the API server's audit log that could not be read.",
+            value=self._left_out + (0 if follower is None else follower.left_out),
+        )
+
+    async def _run(self) -> None:
+        backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
+        while True:
+            since = self._api.clock.seconds()
+            try:
+                await self._follow()
+            except CallError as error:
+                advice = ""
+                if error.status in _NOTHING:
+                    advice = "; enable the module cluster_audit in kas"
+                self._complain(f"{error.message}{advice}")
+            except OSError as error:
+                self._complain(in_words(error))
+            if self._api.clock.seconds() - since > GOOD_SECONDS:
+                backoff.reset()
+            await deferLater(self._api.clock, backoff.pause())
+
+    async def _follow(self) -> None:
+        if self._follower is not None:
+            self._left_out += self._follower.left_out
+        self._follower = None
+        reader = EventReader(self._options.events == "all", await self._account())
+        self._follower = LogFollower(
+            LogFiles(self._options.file),
+            reader,
+            self._call,
+            self._api.clock,
+            self._count,
+        )
+        await self._follower.run()
+
+    async def _account(self) -> str:
+        """Return the name of agentk's user, whose requests do not bypass kas."""
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        client = self._api.kubernetes.as_agentk()
+        found: Any = await client.json("POST", _REVIEW, review)
+        try:
+            return str(found["status"]["userInfo"]["username"])
+        except (KeyError, TypeError):
+            text = "the API server does not tell agentk's own user"
+            raise CallError(Status.INTERNAL, text) from None
+
+    async def _call(self, method: str, request: Any) -> Any:
+        """
+        Call kas, if the policy of the cluster's owner permits it to read the log.
+
+        :raises CallError: PERMISSION_DENIED if the policy denies it.
+        """
+        client = self._api.kubernetes.as_agentk()
+        client.check_right("list", "events", group="audit.k8s.io")
+        kas = self._api.calls.client(_CLUSTER_AUDIT)
+        return await kas.call(method, request, timeout=CALL_SECONDS)
+
+    def _count(self, piece: Piece) -> None:
+        self._events += len(piece.events)
+        if self._problem:
+            self._problem = ""
+            self._log.info("kas stores the API server's audit log again")
+
+    def _complain(self, problem: str) -> None:
+        """Log why kas gets no events, once."""
+        if problem != self._problem:
+            self._problem = problem
+            self._log.warn(
+                "kas does not get the API server's audit log: {reason}; retrying",
+                reason=problem,
+            )
+
+    def _failed(self, failure: Any) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("sending the API server's audit log failed", failure)
+            self._api.fail(failure.value)

@@ -1,0 +1,103 @@
+"""The audit log of a real API server, joined with the audit log of kas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.cluster import ControlPlane
+from tests.integration.objects import config_maps
+from tests.integration.processes import eventually
+from tests.integration.stack import Agentk, Kas
+
+
+@pytest.fixture
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a short name: sockets are in it."""
+    return tmp_path_factory.mktemp("k")
+
+
+def stored(kas: Kas, namespace: str) -> list[dict[str, Any]]:
+    """Return the lines in the files of kas that are about a namespace."""
+    lines: list[dict[str, Any]] = []
+    for path in sorted((kas.folder / "clusters").glob("*.jsonl*"), reverse=True):
+        lines += map(json.loads, path.read_text().splitlines())
+    return [one for one in lines if one.get("namespace") == namespace]
+
+
+def test_who_bypassed_kas(
+    short: Path, control_plane: ControlPlane, namespace: str
+) -> None:
+    """kas, agentk and a pause of both lose no event and store none twice."""
+    kas = Kas(short, f"modules: {{cluster_audit: {{directory: {short}/clusters}}}}\n")
+    kas.observability_settings = (f"audit: {{file: {short}/audit.jsonl}}",)
+    kas.start()
+    options = short / "agentk.yaml"
+    log = control_plane.folder / "audit.log"
+    options.write_text(f"modules: {{cluster_audit: {{file: {log}}}}}\n")
+    kubeconfig = short / "agentk.kubeconfig"
+    account = control_plane.add_account(namespace, "agentk", kubeconfig)
+    agentk = Agentk(kas, kas.add_agent("main"), kubeconfig)
+    agentk.start("--configuration-file", str(options))
+    path = config_maps(namespace)
+
+    def bypass(name: str) -> None:
+        body = {"metadata": {"name": name}, "data": {"key": "s3cret"}}
+        control_plane.call("POST", path, body)
+
+    try:
+        kas.add_user("alice", "--as", "alice@example.org")
+        way = kas.way("alice")
+        # agentk begins with the events after its start.
+        eventually(
+            lambda: bypass_until(control_plane, path) and stored(kas, namespace),
+            what="the first event",
+        )
+        assert way.ask("DELETE", f"{path}/a").status == 403
+        bypass("one")
+        eventually(lambda: len(named(kas, namespace, "one")) == 1, what="one event")
+        agentk.stop()
+        bypass("two")
+        agentk.start("--configuration-file", str(options))
+        assert kas.process is not None
+        kas.process.kill()
+        bypass("three")
+        kas.start()
+        eventually(lambda: named(kas, namespace, "three"), 60, "the last event")
+    finally:
+        agentk.stop()
+        kas.stop()
+    for name in ("one", "two", "three"):
+        assert len(named(kas, namespace, name)) == 1, name
+    files = sorted((kas.folder / "clusters").glob("*.jsonl*"))
+    assert "s3cret" not in "".join(one.read_text() for one in files)
+    clusters = [word for one in files for word in ("--cluster-log", str(one))]
+    search = ("audit", "search", f"{short}/audit.jsonl", "-n", namespace, *clusters)
+    found = [
+        json.loads(one) for one in kas.ctl(*search, "--output", "json").splitlines()
+    ]
+    (denied,) = [one for one in found if one["verb"] == "delete"]
+    assert denied["credential"] == "user:alice"
+    assert (denied["as"], denied["outcome"]) == ("alice@example.org", "403")
+    beside = {one.get("name") for one in found if one.get("bypassed")}
+    assert {"one", "two", "three"} <= beside
+    assert denied["user"] == account
+    assert "bypassed (" in kas.ctl(*search)
+    assert "user:alice" in kas.ctl(*search, "--user", "alice")
+    assert "bypassed" not in kas.ctl(*search, "--user", "alice")
+
+
+def named(kas: Kas, namespace: str, name: str) -> list[dict[str, Any]]:
+    """Return the stored events that created an object."""
+    found = stored(kas, namespace)
+    return [one for one in found if (one.get("name"), one["verb"]) == (name, "create")]
+
+
+def bypass_until(control_plane: ControlPlane, path: str) -> bool:
+    """Change an object directly, so that the log has a new event."""
+    body = {"metadata": {"generateName": "early-"}}
+    control_plane.call("POST", path, body)
+    return True
