@@ -21,6 +21,7 @@ from tunnel.hosting.gitlab_access import GitLabAccess
 from tunnel.hosting.scope import ModuleScope
 from tunnel.hosting.sections import ModuleSections, Sections
 from tunnel.kubernetes import KubernetesClients
+from tunnel.program.module_ports import ModuleListeners, ModulePorts
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
 
@@ -64,6 +65,7 @@ class AgentContext:
     dialer: Dialer
     sections: Sections
     election: LeaderElection
+    ports: ModulePorts
     capabilities: CapabilityTable = attrs.Factory(CapabilityTable)
 
     def make_api(self, scope: ModuleScope) -> AgentModuleApi:
@@ -90,4 +92,5 @@ class AgentContext:
             gitlab=GitLabAccess(gitlab, scope.name),
             sections=ModuleSections(scope, self.sections),
             leadership=leadership,
+            network=ModuleListeners(scope, self.ports),
         )

@@ -49,6 +49,7 @@ from tunnel.kubernetes import KubernetesClients, OwnNamespace
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
+from tunnel.program.module_ports import ModulePorts
 from tunnel.program.parts import Phase, Steps
 from tunnel.program.process_metrics import register_process_metrics
 from tunnel.program.runtime import Runtime
@@ -201,6 +202,7 @@ class AgentkService(ProgramService):
             dialer=self.dialer,
             sections=self.sections,
             election=self._election,
+            ports=ModulePorts(self._listening),
             tracer=runtime.tracer,
         )
         self.modules = ModuleHost(

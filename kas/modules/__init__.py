@@ -14,9 +14,9 @@ The API that the server halves of modules use, with one object for each subject.
 
 from kas.modules.agents import AgentProblems
 from kas.modules.context import ServerContext
-from kas.modules.network import ModulePorts
 from kas.modules.part import ModulesPart
 from kas.modules.users import HeldCredentials
+from tunnel.program.module_ports import ModulePorts
 
 __all__ = [
     "AgentProblems",

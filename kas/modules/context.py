@@ -19,7 +19,7 @@ from kas.gitlab.projects import AgentProjects
 from kas.identity.authenticators import Authenticators
 from kas.modules.agents import AgentProblems, ModuleAgents
 from kas.modules.audit import ModuleAudit
-from kas.modules.network import ModuleNetwork, ModulePorts
+from kas.modules.network import ModuleNetwork
 from kas.modules.peers import ModulePeers
 from kas.modules.users import HeldCredentials, ModuleUsers
 from kas.modules.workers import ModuleWorkers
@@ -34,6 +34,7 @@ from tunnel.hosting.pages import ModuleWeb, Pages
 from tunnel.hosting.scope import ModuleScope
 from tunnel.hosting.stores import ModuleStores, Stores
 from tunnel.program.listening import Listening
+from tunnel.program.module_ports import ModulePorts
 from tunnel.rpc.dispatch import Dispatcher
 
 __all__ = ["ServerContext"]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IListeningPort
 from twisted.web.iweb import IAgent
 from zope.interface import implementer
 
@@ -17,36 +14,13 @@ from kas.http_client import make_agent
 from tunnel.api import INetwork, IRedisPublisher
 from tunnel.config import RedisConnection
 from tunnel.hosting.scope import ModuleScope
-from tunnel.program.listening import Listening
+from tunnel.program.module_ports import ModuleListeners, ModulePorts
 
-__all__ = ["ModuleNetwork", "ModulePorts"]
-
-
-class ModulePorts:
-    """Table of the ports that modules have opened, by module."""
-
-    def __init__(self, listening: Listening) -> None:
-        self.listening = listening
-        self._ports: dict[str, list[IListeningPort]] = {}
-
-    def add(self, module: str, port: IListeningPort) -> None:
-        """Record a port that a module has opened."""
-        self._ports.setdefault(module, []).append(port)
-
-    async def close(self) -> None:
-        """Close all ports, so that no client connects any more."""
-        for ports in tuple(self._ports.values()):
-            for port in ports:
-                await self.listening.close(port)
-
-    def release(self, module: str) -> None:
-        """Close the ports of a module."""
-        for port in self._ports.pop(module, []):
-            Deferred.fromCoroutine(self.listening.close(port))
+__all__ = ["ModuleNetwork"]
 
 
 @implementer(INetwork)
-class ModuleNetwork:
+class ModuleNetwork(ModuleListeners):
     """
     Implementation of `INetwork` for one module.
 
@@ -60,36 +34,9 @@ class ModuleNetwork:
         reactor: Any,
         environ: Mapping[str, str],
     ) -> None:
-        self._scope = scope
-        self._ports = ports
+        super().__init__(scope, ports)
         self._reactor = reactor
         self._environ = environ
-        scope.on_release(lambda: ports.release(scope.name))
-
-    def listen(
-        self, endpoint: Any, factory: Any, path: str = ""
-    ) -> Deferred[IListeningPort]:
-        """Listen until the module stops."""
-        scope = self._scope
-        configured = endpoint is getattr(scope.configuration, "listen", None)
-        setting = f"{scope.path}.listen.address" if configured and scope.path else ""
-
-        async def opened() -> IListeningPort:
-            port = await self._ports.listening.listen(
-                endpoint,
-                factory,
-                what=scope.name,
-                setting=setting,
-                alpn=("http/1.1",),
-                # Permit TLS 1.2, because kubectl and other HTTP clients may not support
-                # 1.3 yet.
-                minimum=ssl.TLSVersion.TLSv1_2,
-                path=path,
-            )
-            self._ports.add(scope.name, port)
-            return port
-
-        return Deferred.fromCoroutine(opened())
 
     def http_agent(
         self,

@@ -27,6 +27,8 @@ from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
 from tunnel.kubernetes import KubernetesClient, KubernetesClients, OwnNamespace
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.listening import Listening
+from tunnel.program.module_ports import ModulePorts
 from tunnel.program.runtime import Runtime
 from tunnel.testing import RecordingReceiver
 
@@ -69,6 +71,7 @@ class ApiTests(DialCase):
                 "pod",
                 Runtime(reactor=self.clock, random=lambda: 0.0),
             ),
+            ports=ModulePorts(Listening(self.clock, program="agentk")),
         )
         self.failed: list[tuple[str, Exception]] = []
         self.scopes: list[ModuleScope] = []

@@ -145,7 +145,7 @@ from tunnel.api.modules import (
     IServerModuleApi,
     IServerModuleFactory,
 )
-from tunnel.api.network import INetwork, IRedisPublisher
+from tunnel.api.network import IListeners, INetwork, IRedisPublisher
 from tunnel.api.page_callers import PageCaller
 from tunnel.api.peers import IPeers, OtherKas
 from tunnel.api.repositories import (
@@ -253,6 +253,7 @@ __all__ = [
     "IKubernetes",
     "IKubernetesClient",
     "ILeadership",
+    "IListeners",
     "INetwork",
     "IOpening",
     "IOwnNamespace",

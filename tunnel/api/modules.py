@@ -19,7 +19,7 @@ from tunnel.api.git import IRepositories
 from tunnel.api.gitlab import IGitLab, IProjects
 from tunnel.api.kubernetes import IKubernetes
 from tunnel.api.leadership import ILeadership
-from tunnel.api.network import INetwork
+from tunnel.api.network import IListeners, INetwork
 from tunnel.api.peers import IPeers
 from tunnel.api.stores import IStores
 from tunnel.api.tracing import ITracer
@@ -134,4 +134,5 @@ class IAgentModuleApi(_IModuleApi):
         "GitLab's endpoints for this module, through kas: see `IGitLab`."
     )
     sections: ISections = Attribute("The agent's configuration in Git.")
+    network: IListeners = Attribute("Listeners.")
     leadership: ILeadership = Attribute("Work that only one replica may do.")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     # agentk serves no pages, and need not import twisted.web.
     from twisted.web.iweb import IAgent
 
-__all__ = ["INetwork", "IRedisPublisher"]
+__all__ = ["IListeners", "INetwork", "IRedisPublisher"]
 
 
 class IRedisPublisher(Interface):
@@ -34,8 +34,8 @@ class IRedisPublisher(Interface):
         """
 
 
-class INetwork(Interface):
-    """Listeners and HTTP clients: `IServerModuleApi.network`."""
+class IListeners(Interface):
+    """Listeners of an agent half: `IAgentModuleApi.network`."""
 
     def listen(
         endpoint: Listen | str, factory: IProtocolFactory, path: str = ""
@@ -48,6 +48,10 @@ class INetwork(Interface):
         :param path: prefix of every path at this listener; `kasctl` shows it to
             operators.
         """
+
+
+class INetwork(IListeners):
+    """Listeners and HTTP clients of a server half: `IServerModuleApi.network`."""
 
     def http_agent(
         setting: str, ca_certificate_file: Path | None = None, *, connections: int = 2

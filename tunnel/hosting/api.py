@@ -18,6 +18,7 @@ from tunnel.api import (
     IGitLab,
     IKubernetes,
     ILeadership,
+    IListeners,
     INetwork,
     IPeers,
     IProjects,
@@ -107,6 +108,7 @@ class AgentModuleApi(_ModuleApi):
     gitlab: IGitLab
     sections: ISections
     leadership: ILeadership
+    network: IListeners
 
     @property
     def agent_id(self) -> str:

@@ -14,6 +14,7 @@ Common parts of the programs kas and agentk.
     log_writer.py   the thread that writes the log
     sdnotify.py     notifications for systemd
     listening.py    ports, from the configuration to a TLS listener
+    module_ports.py  ports that modules open
     opened.py       descriptions of open ports for other processes
     sockets.py      listening sockets, for other processes or at the path of a file
     inherited_port.py  a port on another process's socket, shared by several processes

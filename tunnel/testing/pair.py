@@ -175,6 +175,7 @@ class ModulePair:
             gitlab=GitLabAccess(end.client(GITLAB_ACCESS), scope.name),
             sections=ModuleSections(scope, self.sections),
             leadership=leadership,
+            network=FakeNetwork(None),
         )
 
     def external(self, service: Any) -> ServiceClient:
