@@ -5,7 +5,7 @@ The audit logs of the clusters' API servers, beside the audit log of kas.
     agent/    agentk's half: reads the events of the API server, and sends them
     server/   kas' half: stores them in a file for each agent
 
-    API server -> file -> agent/ ==tunnel==> server/ -> files
+    API server -> file or webhook -> agent/ ==tunnel==> server/ -> files
 
 `kasctl audit search --cluster-log` joins these files with kas' own log by audit ids.
 """

@@ -12,7 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -215,17 +215,41 @@ def _start(assets: Path, folder: Path) -> None:
     eventually(is_ready, _START_SECONDS, "the control plane is ready")
 
 
-def _keep(assets: Path, folder: Path) -> None:
-    """Run a control plane until nobody uses it."""
-    process = Process(
+def _program(assets: Path, folder: Path, *arguments: str) -> Process:
+    return Process(
         "control plane",
         [
             *(sys.executable, _UP, folder / "kube", "--audit", "--fake-nodes", "0"),
             *("--ports", *(str(free_port()) for _ in range(3))),
+            *arguments,
         ],
         folder / "up.log",
         environment={"KUBEBUILDER_ASSETS": str(assets)},
     )
+
+
+@contextmanager
+def with_arguments(
+    assets: Path, folder: Path, arguments: Sequence[str]
+) -> Iterator[ControlPlane]:
+    """
+    A control plane of one test, without controllers.
+
+    :param arguments: further ones of its API server.
+    """
+    more = [f"--apiserver-arg={one}" for one in arguments]
+    process = _program(assets, folder, "--no-controllers", *more)
+    try:
+        process.wait_for(r"ready: ", _START_SECONDS)
+        yield ControlPlane(assets, folder / "kube")
+        process.stop()
+    finally:
+        process.kill()
+
+
+def _keep(assets: Path, folder: Path) -> None:
+    """Run a control plane until nobody uses it."""
+    process = _program(assets, folder)
     try:
         process.wait_for(r"ready: ", _START_SECONDS)
         with (folder / "used").open("w") as used:

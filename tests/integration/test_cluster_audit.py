@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cluster import ControlPlane
+from tests.integration.cluster import ControlPlane, with_arguments
 from tests.integration.objects import config_maps
 from tests.integration.processes import eventually
 from tests.integration.stack import Agentk, Kas
+from tests.tunnel.transport import certificates
+from tools.ports import free_port
 
 
 @pytest.fixture
@@ -101,3 +103,71 @@ def bypass_until(control_plane: ControlPlane, path: str) -> bool:
     body = {"metadata": {"generateName": "early-"}}
     control_plane.call("POST", path, body)
     return True
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters:
+- name: agentk
+  cluster:
+    server: https://127.0.0.1:{port}/audit
+    certificate-authority: {authority}
+users:
+- name: apiserver
+  user: {{token: {token}}}
+contexts:
+- name: agentk
+  context: {{cluster: agentk, user: apiserver}}
+current-context: agentk
+"""
+
+
+def test_webhook(short: Path, control_plane: ControlPlane) -> None:
+    """An API server with the webhook backend, which keeps no file of agentk's."""
+    token, port = "0123456789abcdef" * 2, free_port()
+    (short / "token").write_text(f"{token}\n")
+    certificate, key = certificates.server_identity().write(short, "webhook")
+    authority = certificates.authority().write(short, "webhook-ca.crt")
+    webhook = short / "webhook.kubeconfig"
+    webhook.write_text(KUBECONFIG.format(port=port, authority=authority, token=token))
+    arguments = (
+        f"--audit-webhook-config-file={webhook}",
+        "--audit-webhook-batch-max-wait=500ms",
+        "--audit-webhook-initial-backoff=1s",
+    )
+    kas = Kas(short, f"modules: {{cluster_audit: {{directory: {short}/clusters}}}}\n")
+    kas.start()
+    with with_arguments(control_plane.assets, short, arguments) as cluster:
+        cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "one"}})
+        options = short / "agentk.yaml"
+        listen = (
+            f"address: '127.0.0.1:{port}', certificate_file: {certificate}, "
+            f"key_file: {key}, token_file: {short}/token"
+        )
+        options.write_text(f"modules: {{cluster_audit: {{webhook: {{{listen}}}}}}}\n")
+        kubeconfig = short / "agentk.kubeconfig"
+        cluster.add_account("one", "agentk", kubeconfig)
+        agentk = Agentk(kas, kas.add_agent("main"), kubeconfig)
+        agentk.start("--configuration-file", str(options))
+        path = config_maps("one")
+        try:
+            for number in range(3):
+                body = {"metadata": {"name": f"map-{number}"}, "data": {"k": "s3cret"}}
+                cluster.call("POST", path, body)
+            eventually(lambda: named(kas, "one", "map-2"), 60, "the events")
+            # kas is away: the API server does not wait, and agentk keeps the events.
+            assert kas.process is not None
+            kas.process.kill()
+            cluster.call("POST", path, {"metadata": {"name": "away"}})
+            kas.start()
+            eventually(lambda: named(kas, "one", "away"), 60, "the last event")
+        finally:
+            agentk.stop()
+    kas.stop()
+    for name in ("map-0", "map-1", "map-2", "away"):
+        (event,) = named(kas, "one", name)
+        assert event["log"].startswith("webhook:")
+        assert "by_agentk" not in event
+    files = sorted((kas.folder / "clusters").glob("*.jsonl*"))
+    assert "s3cret" not in "".join(one.read_text() for one in files)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Literal
@@ -18,13 +19,16 @@ from zope.interface import implementer, provider
 
 from modules.cluster_audit.agent.events import EventReader
 from modules.cluster_audit.agent.follower import LogFollower
-from modules.cluster_audit.agent.log_files import LogFiles, Piece
+from modules.cluster_audit.agent.log_files import LogFiles
+from modules.cluster_audit.agent.webhook import AuditWebhook, WebhookEvents
 from modules.cluster_audit.wire import cluster_audit_pb2 as wire
 from tunnel.api import IAgentModule, IAgentModuleApi, IAgentModuleFactory
-from tunnel.config import field
+from tunnel.config import ExistingFile, Invalid, Listen, field
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.files import in_words
+from tunnel.toolkit.secret_file import read_secret
+from tunnel.toolkit.urls import is_private
 
 __all__ = ["ClusterAuditAgent", "ClusterAuditOptions"]
 
@@ -45,19 +49,54 @@ _REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _NOTHING = (Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION)
 
 
+def _is_secret(instance: object, attribute: object, value: Path) -> None:
+    read_secret(value)
+
+
+@attrs.frozen(kw_only=True)
+class WebhookListen(Listen):
+    """``webhook``: the listener for the API server."""
+
+    token_file: ExistingFile = field(
+        doc="token that the kubeconfig of the API server has as its user's token",
+        validator=_is_secret,
+    )
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        is_local = self.network == "unix" or is_private(f"http://{self.address}")
+        if not (self.tls or is_local):
+            raise Invalid(
+                "other machines could read the token: add 'certificate_file' and "
+                "'key_file', or listen on 127.0.0.1",
+                "address",
+            )
+
+
 @attrs.frozen(kw_only=True)
 class ClusterAuditOptions:
     """Section ``modules.cluster_audit`` of agentk's configuration."""
 
-    file: Path = field(
+    file: Path | None = field(
+        default=None,
         doc="the API server's audit log (--audit-log-path, in JSON); agentk also reads "
-        "the rotated files beside it"
+        "the rotated files beside it",
+    )
+    webhook: WebhookListen | None = field(
+        default=None,
+        doc="listener for an API server that sends its audit log to the path /audit "
+        "(--audit-webhook-config-file)",
     )
     events: Literal["changes", "all"] = field(
         default="changes",
         doc="changes: changes, sessions, refused requests and reads of Secrets; all: "
         "every request",
     )
+
+    def __attrs_post_init__(self) -> None:
+        if self.file is None and self.webhook is None:
+            text = "neither 'file' nor 'webhook' is configured; add one of them"
+            raise Invalid(text)
 
 
 @provider(IAgentModuleFactory)
@@ -79,7 +118,8 @@ class ClusterAuditAgent(Collector):
         self._options: ClusterAuditOptions = api.configuration
         self._random = SystemRandom().random
         self._follower: LogFollower | None = None
-        self._running: Deferred[None] | None = None
+        self._webhook = WebhookEvents()
+        self._running: list[Deferred[None]] = []
         self._problem = ""
         self._events = self._left_out = 0
         self._counting = False
@@ -88,13 +128,24 @@ class ClusterAuditAgent(Collector):
         """Begin to send events."""
         self._api.metrics.register(self)
         self._counting = True
-        self._running = Deferred.fromCoroutine(self._run())
-        self._running.addErrback(self._failed)
+        listen, path = self._options.webhook, self._options.file
+        if listen is not None:
+            token = partial(read_secret, listen.token_file)
+            factory = AuditWebhook(self._webhook, token).factory(self._api.clock)
+            await self._api.network.listen(listen, factory)
+            self._begin(self._send_webhook)
+        if path is not None:
+            self._begin(partial(self._follow, path))
+
+    def _begin(self, send: Callable[[EventReader], Awaitable[None]]) -> None:
+        running = Deferred.fromCoroutine(self._run(send))
+        self._running.append(running)
+        running.addErrback(self._failed)
 
     async def stop(self) -> None:
         """Stop sending events; kas knows the place."""
-        if self._running is not None:
-            self._running.cancel()
+        for running in self._running:
+            running.cancel()
         if self._counting:
             self._counting = False
             self._api.metrics.unregister(self)
@@ -109,16 +160,20 @@ class ClusterAuditAgent(Collector):
         follower = self._follower
         yield CounterMetricFamily(
             "agentk_cluster_audit_events_left_out",
-            "Lines and files of the API server's audit log that could not be read.",
-            value=self._left_out + (0 if follower is None else follower.left_out),
+            "Events, or lines and files, of the API server's audit log that agentk "
+            "could not read, or had no room for.",
+            value=self._left_out
+            + self._webhook.left_out
+            + (0 if follower is None else follower.left_out),
         )
 
-    async def _run(self) -> None:
+    async def _run(self, send: Callable[[EventReader], Awaitable[None]]) -> None:
         backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
         while True:
             since = self._api.clock.seconds()
             try:
-                await self._follow()
+                everything = self._options.events == "all"
+                await send(EventReader(everything, await self._account()))
             except CallError as error:
                 advice = ""
                 if error.status in _NOTHING:
@@ -130,17 +185,18 @@ class ClusterAuditAgent(Collector):
                 backoff.reset()
             await deferLater(self._api.clock, backoff.pause())
 
-    async def _follow(self) -> None:
+    async def _send_webhook(self, reader: EventReader) -> None:
+        await self._webhook.run(reader, self._call, self._count)
+
+    async def _follow(self, path: Path, reader: EventReader) -> None:
         if self._follower is not None:
             self._left_out += self._follower.left_out
-        self._follower = None
-        reader = EventReader(self._options.events == "all", await self._account())
         self._follower = LogFollower(
-            LogFiles(self._options.file),
+            LogFiles(path),
             reader,
             self._call,
             self._api.clock,
-            self._count,
+            lambda piece: self._count(len(piece.events)),
         )
         await self._follower.run()
 
@@ -166,8 +222,8 @@ class ClusterAuditAgent(Collector):
         kas = self._api.calls.client(_CLUSTER_AUDIT)
         return await kas.call(method, request, timeout=CALL_SECONDS)
 
-    def _count(self, piece: Piece) -> None:
-        self._events += len(piece.events)
+    def _count(self, events: int) -> None:
+        self._events += events
         if self._problem:
             self._problem = ""
             self._log.info("kas stores the API server's audit log again")

@@ -10,7 +10,7 @@ import attrs
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 
-from modules.cluster_audit.agent import follower
+from modules.cluster_audit.agent import follower, webhook
 from modules.cluster_audit.agent.module import ClusterAuditAgent
 from modules.cluster_audit.server import module as server
 from modules.cluster_audit.server.module import ClusterAuditServer
@@ -129,5 +129,5 @@ class AuditPair:
 
 def in_one_thread(monkeypatch: Any) -> None:
     """Call blocking functions at once."""
-    for one in (follower, server):
+    for one in (follower, webhook, server):
         monkeypatch.setattr(one, "deferToThread", maybeDeferred)
