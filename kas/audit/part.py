@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from google.protobuf.descriptor import ServiceDescriptor
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
 
 from kas.audit.exports.part import AuditExports
 from kas.audit.log import AuditLog
@@ -18,10 +19,14 @@ from kas.audit.search import AuditQuery, Newest, newest
 from kas.audit.service import AUDIT_LOG, PEER_AUDIT_LOG, AuditSearches
 from kas.config.schema import Audit
 from kas.identity.sign_ins import SignIns
+from kas.state.control import parse_change
 from kas.state.directory import StateDirectory
+from kas.state.unrecorded import UnrecordedChanges
 from tunnel.api import AuditEvent, IPeers
-from tunnel.program.parts import Part
+from tunnel.errors import ConfigurationError
+from tunnel.program.parts import Part, Steps
 from tunnel.program.runtime import Runtime
+from tunnel.toolkit.files import in_words
 
 __all__ = ["AuditParts"]
 
@@ -44,6 +49,8 @@ class AuditParts:
     :ivar parts: the parts, in the order in which they start.
     """
 
+    _log = Logger()
+
     def __init__(
         self, settings: Audit | None, runtime: Runtime, state: StateDirectory
     ) -> None:
@@ -57,7 +64,9 @@ class AuditParts:
         retention = AuditRetention(
             settings, runtime, state, self._record, self._in_thread
         )
-        self.parts: tuple[Part, ...] = (self.log, exports, retention)
+        self._unrecorded = UnrecordedChanges(state)
+        changes = Steps("changes without kas", start=self._record_changes)
+        self.parts: tuple[Part, ...] = (self.log, exports, retention, changes)
         for collector in (self.log, exports, retention):
             runtime.metrics.register(collector)
 
@@ -75,6 +84,31 @@ class AuditParts:
         )
         peers.handle(PEER_AUDIT_LOG, searches)
         services.handle("kas", AUDIT_LOG, searches)
+
+    async def _record_changes(self) -> None:
+        """
+        Record the changes that `kasctl` made while no kas was running.
+
+        Without an audit log, they are removed, so that their file does not grow.
+        """
+        try:
+            changes = self._unrecorded.take()
+        except (ConfigurationError, OSError) as error:
+            self._log.warn(
+                "changes by kasctl without a running kas are not in the audit log: "
+                "{reason}",
+                reason=in_words(error),
+            )
+            return
+        for line in changes:
+            try:
+                self.log.record("kasctl", parse_change(line))
+            except ValueError as error:
+                self._log.warn(
+                    "a change by kasctl without a running kas is not in the audit log: "
+                    "{reason}",
+                    reason=str(error),
+                )
 
     def _in_thread(self, act: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
         """Call a function that blocks."""

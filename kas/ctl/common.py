@@ -21,6 +21,7 @@ from kas.identity.store import Change, IdentityStore
 from kas.state.directory import StateDirectory, locate
 from kas.state.process_socket import CONTROL, SUFFIX, path_of
 from kas.state.running import Running, look, look_at_leaving
+from kas.state.unrecorded import UnrecordedChanges
 from tunnel.config import parse_duration, parse_size
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.toolkit.files import in_words
@@ -159,7 +160,7 @@ class Ctl:
         the command succeeds with a note to the user.
 
         :param path: the control socket of the kas; None for any kas that runs with the
-            state directory, and for no event if no kas runs.
+            state directory; if no kas runs, the next one records the change.
         :raises ConfigurationError: if the event must be on disk, and cannot be written.
         """
         found = self.all_running()
@@ -170,10 +171,11 @@ class Ctl:
         chosen.sort(key=lambda one: not one.enforces_changes)
         if path is None and chosen:
             path = path_of(self.existing(), chosen[0].pid)
+        change = {"action": action, **details, "operator": operator_name()}
         if path is None:
             yield
+            self._keep(change)
             return
-        change = {"action": action, **details, "operator": operator_name()}
         event_id = ""
         if chosen and chosen[0].enforces_changes:
             event_id = _begin(path, change)
@@ -190,6 +192,15 @@ class Ctl:
             ask(path, "POST", "/changes", change)
         except ConfigurationError as error:
             self.note(f"the audit log has no entry for this change: {error}")
+
+    def _keep(self, change: Mapping[str, str]) -> None:
+        """Let the next kas with the state directory record a change."""
+        made = {**change, "made_at": datetime.now(UTC).isoformat()}
+        try:
+            UnrecordedChanges(self.existing()).add(made)
+        except (ConfigurationError, OSError) as error:
+            text = "the audit log will have no entry for this change"
+            self.note(f"{text}: {in_words(error)}")
 
     def _recording_identity(self, change: Change) -> AbstractContextManager[None]:
         return self.recording(change.action, {"name": change.name, **change.details})

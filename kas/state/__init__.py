@@ -8,4 +8,5 @@ State directory of one kas.
     running.py         records of the kas that run here
     process_socket.py  sockets for kasctl's requests to one of them
     control.py         kasctl's commands for a running kas
+    unrecorded.py      changes by kasctl while no kas runs
 """

@@ -491,6 +491,25 @@ def test_a_full_disk(
     assert status == 0, said
 
 
+@pytest.mark.parametrize("workers", ["", "workers: 2\n"], ids=["alone", "workers"])
+def test_changes_without_kas(short: Path, workers: str) -> None:
+    """The next kas records them once."""
+    kas = AuditedKas(short, workers)
+    kas.start()
+    kas.stop()
+    kas.ctl("agent", "add", "main")
+    kas.ctl("agent", "label", "main", "env=prod")
+    for _ in range(2):
+        kas.start()
+        eventually(lambda: len(events(kas)) >= 2, what="the changes")
+        kas.stop()
+    added, labelled = (json.loads(one) for one in events(kas))
+    assert (added["action"], added["name"]) == ("agent.add", "main")
+    assert added["operator"] == operator_name()
+    assert added["made_at"] < added["time"]
+    assert labelled["labels"] == "env=prod"
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_kasctl_and_a_full_disk(short: Path, workers: int) -> None:
     """kasctl changes nothing that is not in the log, and says why."""
