@@ -19,6 +19,7 @@ from agentk.config import (
 )
 from agentk.kubernetes.cluster import ClusterAccess, find_cluster
 from agentk.service import AgentkService
+from tunnel.config import read_file
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import Prepared
 from tunnel.program.options import ProgramOptions
@@ -149,6 +150,14 @@ class Options(ProgramOptions):
         self.configuration, self.modules = read_configuration(
             self["configuration-file"]
         )
+        policy = self.configuration.policy.file
+        # Without a valid policy, agentk starts, and denies all requests until there is
+        # one.  A running agentk also checks its signatures.
+        if policy is not None and self["check"]:
+            # Imported here, because it takes 1 MiB of memory.
+            from agentk.policy.document import MAX_FILE, PolicyFile
+
+            read_file(policy, PolicyFile, max_bytes=MAX_FILE)
 
     def _token(self) -> None:
         self.token = read_token(self["token-file"], os.environ)

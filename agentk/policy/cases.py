@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import attrs
 
-from agentk.policy.document import parse_time
+from agentk.policy.document import VERBS, ResourcePattern, parse_time
 from agentk.policy.questions import AGENTK, Identity, Question, with_creation
 from tunnel.config import Invalid, Text, field
 from tunnel.kubernetes import Purpose, RequestOrigin, Right
@@ -22,12 +22,27 @@ _Moment = Annotated[
 ]
 
 
+def _is_verb(instance: object, attribute: object, value: str) -> None:
+    if value not in VERBS:
+        raise ValueError(f"the verbs are {', '.join(VERBS)}")
+
+
+def _is_resource(instance: object, attribute: object, value: str) -> None:
+    if value:
+        ResourcePattern.parse(value)
+
+
 @attrs.frozen(kw_only=True)
 class PolicyCase:
     """A request, and the expected decision."""
 
-    verb: str = field(doc="get, list, create, …; connect for a Service")
-    resource: str = field(default="", doc="resource.group/subresource")
+    verb: str = field(
+        doc="get, list, create, …; connect for a Service",
+        validator=_is_verb,
+    )
+    resource: str = field(
+        default="", doc="resource.group/subresource", validator=_is_resource
+    )
     path: str = field(default="", doc="a path outside of resources")
     namespace: str = field(default="", doc="empty for all, or none")
     name: str = field(default="", doc="the object; empty if the request names none")

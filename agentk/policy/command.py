@@ -116,18 +116,21 @@ def _engine(path: Path) -> Engine:
 
 def _explain(options: argparse.Namespace) -> int:
     is_path = options.resource.startswith("/")
-    case = PolicyCase(
-        verb=options.verb,
-        resource="" if is_path else options.resource,
-        path=options.resource if is_path else "",
-        namespace=options.namespace,
-        name=options.name,
-        user=options.user,
-        groups=tuple(options.groups),
-        module=options.module,
-        argv0=options.argv0,
-        port=options.port,
-    )
+    try:
+        case = PolicyCase(
+            verb=options.verb,
+            resource="" if is_path else options.resource,
+            path=options.resource if is_path else "",
+            namespace=options.namespace,
+            name=options.name,
+            user=options.user,
+            groups=tuple(options.groups),
+            module=options.module,
+            argv0=options.argv0,
+            port=options.port,
+        )
+    except ValueError as error:
+        raise ConfigurationError([str(error)]) from None
     engine = _engine(options.policy)
     try:
         now = parse_time(options.at).timestamp() if options.at else time.time()

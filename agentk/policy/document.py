@@ -52,7 +52,6 @@ _RESOURCE: Final = re.compile(
     r"(?:\.(?P<group>\*|[a-z0-9][-a-z0-9.]*))?"
     r"(?:/(?P<subresource>\*|[a-z0-9][-a-z0-9]*))?"
 )
-_VERB: Final = re.compile(r"\*|[a-z]{1,40}")
 _CLOCK: Final = re.compile(r"([01][0-9]|2[0-4]):([0-5][0-9])")
 
 
@@ -147,6 +146,10 @@ class ResourcePattern:
                 "write the plural in lower case, with '.group' and '/subresource' if "
                 "needed, or * for a whole part"
             )
+        plural = _PLURALS.get(found["resource"])
+        if plural is not None and found["group"] in (None, "", "apps", "batch"):
+            # Such a rule would never match.
+            raise ValueError(f"write {plural!r}, the name in the paths of the API")
         return cls(text, found["resource"], found["group"], found["subresource"] or "")
 
     def matches_narrowly(self, group: str, resource: str, subresource: str) -> bool:
@@ -181,6 +184,45 @@ class ResourcePattern:
         return self.subresource in ("", subresource)
 
 
+#: Verbs of requests for objects, of connections to Services, and of requests for other
+#: paths, which are HTTP methods.
+VERBS: Final = (
+    *("get", "list", "watch", "create", "update", "patch", "delete"),
+    *("deletecollection", "connect", "post", "put", "head", "options"),
+)
+
+#: Names that kubectl accepts and paths do not have.
+_PLURALS: Final = {
+    "cj": "cronjobs",
+    "cm": "configmaps",
+    "configmap": "configmaps",
+    "cronjob": "cronjobs",
+    "daemonset": "daemonsets",
+    "deploy": "deployments",
+    "deployment": "deployments",
+    "ds": "daemonsets",
+    "event": "events",
+    "ing": "ingresses",
+    "ingress": "ingresses",
+    "job": "jobs",
+    "namespace": "namespaces",
+    "node": "nodes",
+    "ns": "namespaces",
+    "po": "pods",
+    "pod": "pods",
+    "pvc": "persistentvolumeclaims",
+    "replicaset": "replicasets",
+    "rs": "replicasets",
+    "sa": "serviceaccounts",
+    "secret": "secrets",
+    "service": "services",
+    "serviceaccount": "serviceaccounts",
+    "statefulset": "statefulsets",
+    "sts": "statefulsets",
+    "svc": "services",
+}
+
+
 def parse_time(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     if found.tzinfo is None:
@@ -209,8 +251,9 @@ def _minute(text: str) -> int:
 
 
 def _verb(text: str) -> str:
-    if _VERB.fullmatch(text) is None:
-        raise ValueError
+    if text not in VERBS and text != "*":
+        # Such a rule would never match.
+        raise ValueError(f"the verbs are {', '.join(VERBS)}, and *")
     return text
 
 

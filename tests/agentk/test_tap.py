@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
@@ -90,6 +91,20 @@ class OptionsTests(_Case):
     def test_check_finds_problems(self) -> None:
         """The other way, too."""
         self.assertTrue(self.refused("--check", "--kas-address=grpcs://kas:443"))
+
+    def test_check_of_the_policy(self) -> None:
+        """Its problems have file, line and column; a missing file is one, too."""
+        policy = Path(self.mktemp())
+        configuration = Path(self.mktemp())
+        configuration.write_text(f"policy: {{file: {policy.absolute()}}}\n")
+        arguments = ("--check", f"--configuration-file={configuration}", *self.good)
+        self.assertIn("cannot be read", self.refused(*arguments)[0])
+        rule = "{name: a, deny: [get], resources: [pod]}"
+        policy.write_text(f"kind: AgentPolicy\nrules:\n- {rule}\n")
+        self.environ["AGENTK_TOKEN"] = "s3cret-t0ken"
+        (problem,) = self.refused(*arguments)
+        self.assertIn(f"{policy.absolute()}:3:", problem)
+        self.assertIn("write 'pods'", problem)
 
     def test_log_choices(self) -> None:
         """Both are told, with the choice there is."""

@@ -19,6 +19,7 @@ from agentk.policy.replay import MAX_CHANGES, replay
 from tests.agentk.policy.test_engine import ALL, engine_of, policy_of
 from tests.agentk.policy.test_signature import ALICE, BOB
 from tests.agentk.policy.world import UID
+from tunnel.errors import ConfigurationError
 
 POLICY = """\
 kind: AgentPolicy
@@ -118,6 +119,44 @@ cases:
     permitted = rendered["spec"]["validations"][0]["expression"]
     assert 'request.operation in ["UPDATE"]' in permitted
     assert "CREATE" not in permitted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("gett", "pods"), "the verbs are get, list"),
+        (("*", "pods"), "the verbs are get, list"),
+        (("get", "pod"), "write 'pods'"),
+        (("get", "svc/proxy"), "write 'services'"),
+        (("get", "deploy.apps"), "write 'deployments'"),
+        (("get", "Pods"), "write the plural in lower case"),
+    ],
+)
+def test_requests_that_cannot_be(
+    policy: str,
+    arguments: tuple[str, ...],
+    problem: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They would be denied by no rule, which looks like a decision."""
+    assert main(["explain", policy, *arguments]) == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ("allow: [read], resources: [pods]", "the verbs are get, list"),
+        ("deny: [get], resources: [pod]", "write 'pods'"),
+        ("deny: [get], resources: [deployment.apps]", "write 'deployments'"),
+        ("deny: [get], resources: ['*'], except: [secret]", "write 'secrets'"),
+    ],
+)
+def test_rules_that_never_match(rule: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        policy_of(f"rules: [{{name: a, {rule}}}]")
+    # A kind of another group may have such a name.
+    policy_of("rules: [{name: a, deny: [get], resources: [pod.example.org]}]")
 
 
 def test_cases(policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
