@@ -10,6 +10,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ NAME = "rights of live data"
 #: Seconds until a change of rights shows in each door, and until the connections of a
 #: removed user end.
 CHANGED, REVOKED = 65, 5
+
+#: Number of pages of one user, each with a live query.
+PAGES = 20
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -270,3 +274,60 @@ def _remove(stand: RightsStand) -> float:
     seconds = time.monotonic() - began
     socket.close()
     return seconds
+
+
+def test_readers_cost_only_reviews(
+    stand: RightsStand, record: Record, long: bool
+) -> None:
+    """Pages read rows, filter them and follow changes without a list of the cluster."""
+    (user,) = (one for one in stand.tokens if one.startswith("one"))
+    namespace = stand.namespaces[0]
+    audit = stand.plane.audit()
+    pages = [
+        CableSocket(stand.port, stand.kas.authority, stand.tokens[user])
+        for _ in range(PAGES)
+    ]
+    for page in pages:
+        page.subscribe("ClusterChannel", cluster="main")
+        assert page.rows()["snapshot"]
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/web"
+    end, changes, latest = time.monotonic() + (3600 if long else 20), 0, 0.0
+    while time.monotonic() < end:
+        changes += 1
+        changed = stand.plane.call("GET", path)
+        changed["metadata"]["labels"] = {"app": "web", "n": str(changes)}
+        stand.plane.call("PUT", path, changed)
+        began = time.monotonic()
+        for page in pages:
+            while _label(page.rows(), namespace) != str(changes):
+                pass
+        latest = max(latest, time.monotonic() - began)
+        for more in ("", "&labelSelector=app=web", "&image=web", "&name=web"):
+            query = f"objects?kind=deploy&clusters=main&namespace={namespace}{more}"
+            assert len(json.loads(stand.query(user, query))["items"]) == 1
+        time.sleep(1)
+    for page in pages:
+        page.close()
+    asked = Counter(
+        f"{one['verb']} {one['objectRef']['resource']}"
+        for one in audit.events()
+        if one.get("impersonatedUser", {}).get("username") == user
+        and one["stage"] == "ResponseComplete"
+    )
+    reviews = asked.pop("create selfsubjectaccessreviews", 0)
+    record.note(
+        NAME,
+        f"{PAGES} pages, {changes} changes and {4 * changes} queries cost "
+        f"{reviews} reviews, and other requests: {dict(asked) or 0}; the latest page "
+        f"has a change after {latest * 1000:.0f} ms",
+        "0 other requests",
+        not asked and reviews > 0,
+    )
+
+
+def _label(message: Mapping[str, Any], namespace: str) -> str:
+    """Return the label ``n`` of the row in a message; empty without it."""
+    for key, row in message.get("put", {}).items():
+        if f"/{namespace}/web/" in key:
+            return str(row.get("labels", {}).get("n", ""))
+    return ""
