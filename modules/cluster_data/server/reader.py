@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from typing import Any
 
@@ -17,6 +24,8 @@ from modules.cluster_data.server.store.queries import (
     KnownCluster,
     ListScope,
     RowQuery,
+    lists_in_namespaces,
+    lists_of_view,
 )
 from modules.cluster_data.server.work_budget import SCOPE_SECONDS, WorkBudget
 from modules.cluster_data.wire.view_names import VIEWS
@@ -40,6 +49,13 @@ __all__ = [
 #: Maximum age of the last message of a cluster that is live, and of one that is late,
 #: in seconds.
 LIVE, LATE = 30.0, 300.0
+
+#: Views with a row for each object, whose namespaces are those of the cluster.
+COMPLETE_VIEWS = ("workloads", "services")
+
+#: Maximum number of lists in namespaces of one cluster that are reviewed whether they
+#: have rows or not, if a query names no namespace: agentk answers a hundred at once.
+MAX_LISTS_ALWAYS = 300
 
 #: Maximum number of clusters whose API servers are asked at the same time.
 AT_ONCE = 20
@@ -306,29 +322,86 @@ class FleetReader:
         missing.
         """
         by_agent: dict[str, list[ListScope]] = {}
-        scopes = await located.scopes(query)
-        self._budget.charge(query.reader, len(scopes) * SCOPE_SECONDS)
-        for scope in scopes:
+        for scope in await self._scopes(query, located):
             by_agent.setdefault(scope.agent_id, []).append(scope)
         reasons: dict[str, str] = {}
         allowed: set[ListScope] = set()
         clusters = {one.agent_id: one for one in located.clusters}
 
-        async def review(agent_id: str, access: Access) -> None:
-            cluster = clusters.get(agent_id)
-            if cluster is None:
-                return
-            mine = by_agent.get(agent_id, [])
-            permitted = await self._rights.permitted(
-                access, mine, cluster.identity, cluster.is_publishing
+        async def permitted(
+            agent_id: str, scopes: Collection[ListScope]
+        ) -> frozenset[ListScope]:
+            cluster = clusters[agent_id]
+            found = await self._rights.permitted(
+                accesses[agent_id], scopes, cluster.identity, cluster.is_publishing
             )
-            allowed.update(permitted.scopes)
-            if permitted.reason:
-                reasons[agent_id] = permitted.reason
+            if found.reason:
+                reasons[agent_id] = found.reason
+            return found.scopes
 
-        asked = [partial(review, *one) for one in accesses.items()]
-        await in_parallel(asked, AT_ONCE)
+        denied: dict[str, set[ListScope]] = {}
+
+        async def review_kinds(agent_id: str) -> None:
+            """Review lists of all namespaces; most users have these rights."""
+            kinds = {
+                one._replace(namespace="")
+                for one in by_agent.get(agent_id, ())
+                if one.resource in known
+            }
+            found = kinds - await permitted(agent_id, kinds)
+            if lists_in_namespaces(found, [""]) and agent_id not in reasons:
+                denied[agent_id] = found
+
+        async def review(agent_id: str) -> None:
+            mine = by_agent.get(agent_id, [])
+            allowed.update(await permitted(agent_id, mine))
+
+        agents = [one for one in accesses if one in clusters]
+        known = set() if query.namespace else lists_of_view(query.view)
+        if known:
+            asked = [partial(review_kinds, one) for one in agents]
+            await in_parallel(asked, AT_ONCE)
+            for agent_id, more in (
+                await self._lists_always(query, located, denied)
+            ).items():
+                by_agent[agent_id] = [*{*by_agent[agent_id], *more}]
+        await in_parallel([partial(review, one) for one in agents], AT_ONCE)
         return allowed, reasons
+
+    async def _lists_always(
+        self,
+        query: RowQuery,
+        located: LocatedRows,
+        denied: Mapping[str, set[ListScope]],
+    ) -> dict[str, set[ListScope]]:
+        """
+        Return the lists that are reviewed whether they have rows or not.
+
+        :param denied: kinds by id of the agent, of which the reader may not list all
+            objects.
+        """
+        namespaces: dict[str, set[str]] = {}
+        for view in COMPLETE_VIEWS if denied else ():
+            every = attrs.evolve(query, view=view, kind="", agents=list(denied))
+            for one in await self._scopes(every, located):
+                if one.namespace:
+                    namespaces.setdefault(one.agent_id, set()).add(one.namespace)
+        found = {
+            agent_id: lists_in_namespaces(denied[agent_id], some)
+            for agent_id, some in namespaces.items()
+        }
+        return {
+            agent_id: lists
+            for agent_id, lists in found.items()
+            if len(lists) <= MAX_LISTS_ALWAYS
+        }
+
+    async def _scopes(
+        self, query: RowQuery, located: LocatedRows
+    ) -> Collection[ListScope]:
+        scopes = await located.scopes(query)
+        self._budget.charge(query.reader, len(scopes) * SCOPE_SECONDS)
+        return scopes
 
     def _answer(
         self, cluster: KnownCluster, now: float, reasons: Mapping[str, str]

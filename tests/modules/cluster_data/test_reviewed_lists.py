@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from modules.cluster_data.agent.view_registry import OWN_VIEWS
+from modules.cluster_data.server import reader as reader_module
 from modules.cluster_data.server import rights as rights_module
-from modules.cluster_data.server.store import queries as queries_module
 from modules.cluster_data.server.store.queries import LISTS_OF_VIEWS
 from tests.modules.cluster_data.pair import deployment, node
 from tests.modules.cluster_data.test_rest import RestStand
@@ -123,7 +123,7 @@ def test_many_namespaces(stand: ReviewedStand, monkeypatch: pytest.MonkeyPatch) 
     stand.advance(3)
     path = "problems?clusters=agent-1"
     assert len([one for one in stand.asked(path) if not one.endswith("@")]) == 12
-    monkeypatch.setattr(queries_module, "MAX_LISTS_ALWAYS", 11)
+    monkeypatch.setattr(reader_module, "MAX_LISTS_ALWAYS", 11)
     asked = stand.asked(path)
     assert [one for one in asked if not one.endswith("@")] == ["pods@shop"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import attrs
@@ -20,7 +20,6 @@ __all__ = [
     "LISTS_OF_VIEWS",
     "MAX_CLUSTERS",
     "MAX_LIMIT",
-    "MAX_LISTS_ALWAYS",
     "VIEWS_OF_KINDS",
     "FoundRow",
     "KnownCluster",
@@ -34,6 +33,8 @@ __all__ = [
     "find_store_id",
     "find_summaries",
     "has_view",
+    "lists_in_namespaces",
+    "lists_of_view",
     "page_after",
 ]
 
@@ -75,13 +76,6 @@ LISTS_OF_VIEWS = {
 
 #: Kinds of `LISTS_OF_VIEWS` whose objects have no namespace.
 _WITHOUT_NAMESPACE = ("namespaces", "nodes")
-
-#: Views with a row for each object, whose namespaces are those of the cluster.
-_COMPLETE_VIEWS = ("workloads", "services")
-
-#: Maximum number of lists in namespaces of one cluster that are reviewed whether they
-#: have rows or not, if a query names no namespace: agentk answers a hundred at once.
-MAX_LISTS_ALWAYS = 300
 
 #: Expression that identifies the cluster that the rows of an agent are from.  Without a
 #: known uid, it is the cache that has published them, because two unknown clusters are
@@ -266,40 +260,44 @@ _NAME_BY_TERM = "id IN (SELECT id FROM terms WHERE term = ?)"
 
 def find_scopes(database: sqlite3.Connection, query: RowQuery) -> set[ListScope]:
     """
-    Return the lists that are reviewed for a user's query: those of the kinds of its
-    view, in all namespaces, and in the namespace of the query or in each one.
-
-    These lists do not depend on the rows of the view, except if the clusters have too
-    many namespaces (`MAX_LISTS_ALWAYS`), or if the view is from another module: then
-    they are the lists with rows.
+    Return lists that are reviewed for a user's query: those with rows, and whether they
+    have rows or not, those of the kinds of the view, in all namespaces and in the
+    namespace of the query.
     """
     found = _scopes(database, query)
-    views = (query.view,) if query.view else VIEWS_OF_KINDS
-    names = {name for view in views for name in LISTS_OF_VIEWS.get(view, ())}
+    names = lists_of_view(query.view)
     if not names:
         return found
     # The counts have a row for each kind that agentk reads, also without objects.
     counts = attrs.evolve(query, view=SUMMARY, namespace="")
-    kinds = [one for one in _scopes(database, counts) if one.resource in names]
-    found.update(kinds)
-    namespaces: dict[str, set[str]] = {}
+    kinds = {one for one in _scopes(database, counts) if one.resource in names}
+    found |= kinds
     if query.namespace:
-        namespaces = {one.agent_id: {query.namespace} for one in kinds}
-    else:
-        for view in _COMPLETE_VIEWS:
-            for one in _scopes(database, attrs.evolve(query, view=view, kind="")):
-                namespaces.setdefault(one.agent_id, set()).add(one.namespace)
-    by_agent: dict[str, set[ListScope]] = {}
-    for kind in kinds:
-        if kind.resource not in _WITHOUT_NAMESPACE:
-            by_agent.setdefault(kind.agent_id, set()).update(
-                kind._replace(namespace=one)
-                for one in namespaces.get(kind.agent_id, ())
-            )
-    for lists in by_agent.values():
-        if len(lists) <= MAX_LISTS_ALWAYS:
-            found |= lists
+        found |= lists_in_namespaces(kinds, [query.namespace])
     return found
+
+
+def lists_of_view(view: str) -> set[str]:
+    """
+    Return the plural names of the kinds of a view that every cluster has; none for
+    other views.
+
+    :param view: as in `RowQuery`.
+    """
+    views = (view,) if view else VIEWS_OF_KINDS
+    return {name for one in views for name in LISTS_OF_VIEWS.get(one, ())}
+
+
+def lists_in_namespaces(
+    kinds: Iterable[ListScope], namespaces: Collection[str]
+) -> set[ListScope]:
+    """Return the lists of kinds in each namespace, for kinds that have namespaces."""
+    return {
+        kind._replace(namespace=namespace)
+        for kind in kinds
+        if kind.resource not in _WITHOUT_NAMESPACE
+        for namespace in namespaces
+    }
 
 
 def _scopes(database: sqlite3.Connection, query: RowQuery) -> set[ListScope]:
