@@ -18,7 +18,7 @@ NAMES = [
     *(f"P{number:02}" for number in range(1, 8)),
     *(f"G{number:02}" for number in range(1, 5)),
     *(f"E{number:02}" for number in range(1, 41)),
-    *(f"V{number:02}" for number in (1, 2, 3, 6, 7, 8, 12, 13, 20, 21, 22, 24)),
+    *(f"V{number:02}" for number in (1, 2, 3, 6, 7, 8, 12, 13, 20, 21, 22, 24, 25)),
 ]
 
 

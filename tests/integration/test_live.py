@@ -182,17 +182,21 @@ def ask(live: Live, path: str, token: str) -> Any:
     return json.loads(fetched(live, path, token))
 
 
+def opener(kas: Kas) -> urllib.request.OpenerDirector:
+    """Return a client that trusts the authority of kas."""
+    context = ssl.create_default_context(cafile=kas.authority)
+    return urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+
+
 def fetched(live: Live, path: str, token: str) -> bytes:
     """Return the body of the answer of the query API."""
-    context = ssl.create_default_context(cafile=live.kas.authority)
     request = urllib.request.Request(
         f"https://localhost:{live.port}/api/v1/{path}",
         headers={"Authorization": f"Bearer {token}"},
     )
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
-    with opener.open(request, timeout=30) as answer:
+    with opener(live.kas).open(request, timeout=30) as answer:
         body: bytes = answer.read()
         return body
 
