@@ -26,7 +26,7 @@ NAME = "rights of live data"
 
 #: Seconds until a change of rights shows in each door, and until the connections of a
 #: removed user end.
-CHANGED, REVOKED = 65, 5
+CHANGED, REVOKED = 15, 5
 
 #: Number of pages of one user, each with a live query.
 PAGES = 20
