@@ -52,6 +52,12 @@ class ReviewedRights:
         #: Each owner has a share, because a user may ask about many namespaces.
         self._answers: SharedRecent[str, _Key, _Answer] = SharedRecent(MAX_ANSWERS)
         self._running: dict[_Key, SingleFlight[bool]] = {}
+        #: When rights last changed: earlier answers do not count.
+        self._changed_at = float("-inf")
+
+    def changed(self) -> None:
+        """Ask the API server again for each answer, because rights have changed."""
+        self._changed_at = self._clock.seconds()
 
     async def may(self, access: Access | None, right: Right) -> bool:
         """
@@ -67,7 +73,7 @@ class ReviewedRights:
         key = (access.credential_id, access.impersonated, right)
         owner = access.budget_owner
         found = self._answers.get(owner, key)
-        if found is not None:
+        if found is not None and found.at >= self._changed_at:
             if self._clock.seconds() - found.at < self._lasts[found.allowed]:
                 return found.allowed
 

@@ -78,7 +78,7 @@ class ClusterDataAgent:
         options: ClusterDataOptions = api.configuration
         self._budget = budget_of(options.max_memory)
         api.calls.handle(_USAGE, ResourceUsage(api))
-        reads = ObjectReads(
+        self._reads = reads = ObjectReads(
             api.kubernetes, lambda: self._metrics.cache, api.clock, time.time
         )
         api.calls.handle_as_leader(_OBJECTS, reads)
@@ -143,6 +143,10 @@ class ClusterDataAgent:
         def changed(view: str) -> None:
             publisher.changed(view)
 
+        def rights_changed() -> None:
+            self._reads.rights_changed()
+            publisher.rights_changed()
+
         cache = ClusterCache(
             self._api.kubernetes,
             views,
@@ -168,7 +172,7 @@ class ClusterDataAgent:
             self._api.kubernetes,
             self._api.clock,
             self._scope,
-            publisher.rights_changed,
+            rights_changed,
         )
         self._metrics.cache, self._epoch = cache, epoch
         try:

@@ -15,7 +15,7 @@ from twisted.internet.task import deferLater
 from modules.cluster_data.agent import cache as cache_module
 from modules.cluster_data.agent.objects import reads as reads_module
 from modules.cluster_data.agent.objects.reads import RIGHT_SECONDS, ObjectReads
-from modules.cluster_data.agent.rights_watch import KINDS
+from modules.cluster_data.agent.rights_watch import KINDS, SOON
 from modules.cluster_data.server.cache_path import READ_SECONDS
 from tests.modules.cluster_data.pair import LivePair, deployment
 from tests.modules.cluster_data.test_rest import ALICE, BOB, ReviewingCluster
@@ -337,6 +337,22 @@ def test_a_right_that_is_revoked(reads: ReadStand) -> None:
     reads.allowed = set()
     reads.advance(reads_module.IDLE_SECONDS + 1)
     assert [one["object"]["code"] for one in other.lines()] == [403]
+
+
+def test_a_role_that_changes(reads: ReadStand) -> None:
+    """Earlier answers of the API server do not count any more."""
+    assert reads.get(MAPS)["kind"] == "ConfigMapList"
+    reads.everything = False
+    reads.advance(1)
+    assert reads.get(MAPS)["kind"] == "ConfigMapList"
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "a", "namespace": "shop"},
+    }
+    reads.add(role)
+    reads.advance(SOON + 0.1)
+    assert reads.get(MAPS, 403)["code"] == 403
 
 
 @pytest.mark.parametrize("path", [MAPS, f"{MAPS}/one", f"{MAPS}?watch=true"])

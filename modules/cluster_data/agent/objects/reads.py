@@ -144,6 +144,10 @@ class ObjectReads:
         self._kinds: dict[str, Counter[KubernetesResource]] = {}
         self.metrics = ReadMetrics()
 
+    def rights_changed(self) -> None:
+        """Ask the API server again about the rights of readers."""
+        self._rights.changed()
+
     async def read(
         self, request: wire.ReadRequest, call: Any
     ) -> AsyncGenerator[wire.ReadPart, None]:
