@@ -39,7 +39,7 @@ from tunnel.util.poller import Poller
 from tunnel.wire import events
 from tunnel.wire.limits import SLICE
 from tunnel.wire.outbox import FLUSH
-from tunnel.wire.session import Session
+from tunnel.wire.session import NOT_READ, Session
 from tunnel.wire.window import WindowEstimator
 
 __all__ = [
@@ -644,9 +644,11 @@ class TunnelWriter:
     def flush(self) -> None:
         """Write the session's bytes, until the transport accepts no more."""
         self.marked = False
+        session = self._session
+        if session.shed:
+            self._close_shed()
         if self._blocked or self.lost:
             return
-        session = self._session
         data = session.bytes_to_send(self._portion)
         if data:
             eager.write(self._connection, data)
@@ -663,6 +665,13 @@ class TunnelWriter:
         if session.has_output and not self._blocked:
             # The rest is written in the next turn, because reading comes first.
             self.has_output()
+
+    def _close_shed(self) -> None:
+        """Notify the receivers of streams whose bytes the peer did not read."""
+        for stream_id in self._session.take_shed():
+            stream = self._streams.get(stream_id)
+            if stream is not None:
+                stream.close(StreamReset(ErrorCode.MEMORY, NOT_READ, by_peer=False))
 
     def pull_from(self, stream: StreamTransport) -> None:
         self.pulling[stream] = None

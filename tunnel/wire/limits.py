@@ -91,6 +91,15 @@ class Limits:
     #: Number of held bytes at which the producer resumes.
     send_low: int = 32 * KIB
 
+    #: Maximum number of bytes that wait to be sent on all streams together.  Beyond it,
+    #: streams are reset as for `session_bytes`: a peer that does not read, or grants no
+    #: credit, must not fill our memory with one message for each of its streams.
+    queued_bytes: int = 64 * MIB
+
+    #: Number of bytes that wait on all streams together, above which each producer is
+    #: paused after its next piece, so that slow paths rarely cost a stream.
+    queued_high: int = 32 * MIB
+
     #: Maximum number of pieces that one stream holds: an empty block needs no credit,
     #: but it needs memory.
     send_pieces: int = 1_024

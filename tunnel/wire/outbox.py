@@ -33,7 +33,15 @@ class Outbox:
     streams.
     """
 
-    __slots__ = ("_limits", "control", "credits", "drained", "max_payload", "ready")
+    __slots__ = (
+        "_limits",
+        "control",
+        "credits",
+        "drained",
+        "max_payload",
+        "queued",
+        "ready",
+    )
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -49,12 +57,15 @@ class Outbox:
         self.ready: list[Stream] = []
         #: Numbers of streams that were full and can be written to again.
         self.drained: list[int] = []
+        #: Number of bytes of all streams that wait to be sent.
+        self.queued = 0
 
     def clear(self) -> None:
         self.control.clear()
         self.credits.clear()
         self.ready.clear()
         self.drained.clear()
+        self.queued = 0
 
     def frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         """Queue a control frame."""
@@ -94,11 +105,22 @@ class Outbox:
         else:
             queue.append((kind, data))
         stream.queued += len(data)
+        self.queued += len(data)
         limits = self._limits
-        if stream.queued > limits.send_high or len(queue) > limits.send_pieces:
+        if (
+            stream.queued > limits.send_high
+            or len(queue) > limits.send_pieces
+            or self.queued > limits.queued_high
+        ):
             stream.full = True
         self.schedule(stream)
         return stream.full
+
+    def drop(self, stream: Stream) -> None:
+        """Drop the data of a stream that was reset."""
+        self.queued -= stream.queued
+        stream.queued = 0
+        stream.queue.clear()
 
     def schedule(self, stream: Stream) -> None:
         """Put the stream into the list of ready streams if it can send."""
@@ -127,7 +149,9 @@ class Outbox:
             stream = ready.pop(0)
             stream.scheduled = False
             most = SLICE if ready else max(wanted - size, SLICE)
+            before = stream.queued
             size += self._slice(stream, out, min(most, self.max_payload))
+            self.queued -= before - stream.queued
             if stream.finishing and not stream.queue:
                 finished.append(stream)
                 stream.move(SEND_FIN)

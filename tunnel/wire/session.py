@@ -39,10 +39,13 @@ from tunnel.wire.stream import (
     StreamTable,
 )
 
-__all__ = ["FrameBudget", "Session"]
+__all__ = ["NOT_READ", "FrameBudget", "Session"]
 
 #: Protocol versions that this code supports, the best first.
 VERSIONS: Final = (1,)
+
+#: Reason of the reset of a stream whose bytes the peer does not read.
+NOT_READ: Final = "too many bytes waited to be sent"
 
 Events = list[events.Event]
 
@@ -89,6 +92,9 @@ class Session:
         #: Numbers of streams whose owner had to wait and can continue, until
         #: `take_drained`.
         self.drained = self._outbox.drained
+        #: Numbers of streams that were reset because the peer did not read them, until
+        #: `take_shed`.
+        self.shed: list[int] = []
         #: Whether we accept no new streams.
         self._going = False
         #: Number of our PINGs that the peer has not answered.
@@ -165,12 +171,20 @@ class Session:
         if len(block) > MAX_HEADERS:
             raise ValueError(f"a header block of {len(block)} bytes")
         stream = self._sending(stream_id)
-        return stream is not None and self._outbox.data(stream, HEADERS, block)
+        if stream is None:
+            return False
+        full = self._outbox.data(stream, HEADERS, block)
+        if full and self._outbox.queued > self.limits.queued_bytes:
+            self._shed_queued()
+        return full
 
     def send_data(self, stream_id: int, data: bytes) -> bool:
         """
         Queue bytes of a stream; return True if its owner should wait for
         `take_drained`.
+
+        If all streams together have too many bytes, this or other streams are reset;
+        `take_shed` returns their numbers.
 
         Bytes for a stream that the peer has reset in the meantime are dropped.
         """
@@ -178,12 +192,19 @@ class Session:
         if stream is None or not data:
             return False
         if len(data) <= MAX_PAYLOAD:
-            return self._outbox.data(stream, DATA, data)
+            full = self._outbox.data(stream, DATA, data)
+            # Only a stream that is full can exceed the limit of the session.
+            if full and self._outbox.queued > self.limits.queued_bytes:
+                self._shed_queued()
+            return full
         # The data is split once here: cutting slices off the front of a large chunk
         # would copy its rest each time.
         for start in range(0, len(data), MAX_PAYLOAD):
             self._outbox.data(stream, DATA, data[start : start + MAX_PAYLOAD])
-        return stream.full
+        full = stream.full
+        if full and self._outbox.queued > self.limits.queued_bytes:
+            self._shed_queued()
+        return full
 
     def finish(self, stream_id: int) -> None:
         """Half-close the stream: no data follows the queued data."""
@@ -209,7 +230,7 @@ class Session:
             self._outbox.reset(stream_id, code, message, peer_closed)
         # In all other cases both sides have finished, and only unconsumed data is
         # dropped.
-        self._streams.drop(stream)
+        self._drop(stream)
 
     def consumed(
         self,
@@ -309,6 +330,17 @@ class Session:
         drained = self.drained.copy()
         self.drained.clear()
         return drained
+
+    def take_shed(self) -> list[int]:
+        """Return and clear the numbers in `shed`."""
+        shed = self.shed.copy()
+        self.shed.clear()
+        return shed
+
+    @property
+    def all_queued(self) -> int:
+        """The number of bytes of all streams that wait to be sent."""
+        return self._outbox.queued
 
     def streams(self) -> Iterator[int]:
         """Yield the numbers of all known streams."""
@@ -415,7 +447,7 @@ class Session:
         if first or not go_away.deadline_ms:
             for stream in list(self._by_id.values()):
                 if self._streams.is_ours(stream.id) and stream.id > go_away.last_stream:
-                    self._streams.drop(stream)
+                    self._drop(stream)
                     reason = events.StreamEnded(
                         stream.id, ErrorCode.REFUSED, go_away.message
                     )
@@ -507,7 +539,7 @@ class Session:
         reset = pb.Reset.FromString(payload)
         if stream is None or not stream.move(StreamInput.RECEIVE_RESET):
             return
-        self._streams.drop(stream)
+        self._drop(stream)
         code, message = _code(reset.code), clean(reset.message, MAX_REASON)
         out.append(
             events.StreamEnded(sid, code, message, peer_closed=reset.peer_closed)
@@ -560,21 +592,37 @@ class Session:
     def _shed(self, out: Events) -> None:
         """Reset streams until the session holds fewer bytes than its limit."""
         streams = self._streams
-        while streams.buffered > self.limits.session_bytes:
-            stream = streams.greediest()
+        excess = streams.buffered - self.limits.session_bytes
+        for stream in streams.greediest(excess, _received):
             text = "its bytes were not consumed"
             if stream.state is CLOSED:
                 # Both sides have finished, so only our own side must be notified.
-                streams.drop(stream)
+                self._drop(stream)
                 out.append(events.StreamEnded(stream.id, ErrorCode.MEMORY, text, False))
             else:
                 self._fault(stream, ErrorCode.MEMORY, text, out)
+
+    def _shed_queued(self) -> None:
+        """
+        Reset streams until an eighth of the room for bytes that wait to be sent is free
+        again, so that a peer with many streams does not cause a search for each write.
+        """
+        most = self.limits.queued_bytes
+        excess = self._outbox.queued - most + most // 8
+        for stream in self._streams.greediest(excess, _queued):
+            self._outbox.reset(stream.id, ErrorCode.MEMORY, NOT_READ)
+            self._drop(stream)
+            self.shed.append(stream.id)
+
+    def _drop(self, stream: Stream) -> None:
+        self._outbox.drop(stream)
+        self._streams.drop(stream)
 
     def _fault(
         self, stream: Stream, code: ErrorCode, message: str, out: Events
     ) -> None:
         self._outbox.reset(stream.id, code, message)
-        self._streams.drop(stream)
+        self._drop(stream)
         out.append(events.StreamEnded(stream.id, code, message, False))
 
     def _learn(self, message: pb.Limits) -> None:
@@ -632,6 +680,14 @@ class FrameBudget:
         self.resets = self._limits.resets_per_interval
         self.pings = self._limits.pings_per_interval
         self.small = self._limits.small_frames_per_interval
+
+
+def _received(stream: Stream) -> int:
+    return stream.window.buffered
+
+
+def _queued(stream: Stream) -> int:
+    return stream.queued
 
 
 def _code(number: int) -> ErrorCode:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from enum import Enum
+from heapq import heapify, heappop, heapreplace
 from typing import Final
 
 from tunnel.errors import ErrorCode, ProtocolError
@@ -380,10 +380,9 @@ class StreamTable:
                 self.theirs -= 1
 
     def drop(self, stream: Stream) -> None:
-        """Remove a stream that was reset, with all its data."""
+        """Remove a stream that was reset, with all bytes that arrived on it."""
         self.buffered -= stream.window.buffered
         stream.window.buffered = 0
-        stream.queue.clear()
         stream.finishing = False
         stream.close()
         self.retire(stream)
@@ -393,19 +392,30 @@ class StreamTable:
         self.ours = self.theirs = 0
         self.buffered = 0
 
-    def greediest(self) -> Stream:
+    def greediest(self, excess: int, held: Callable[[Stream], int]) -> Iterator[Stream]:
         """
-        Return the stream to reset when all streams together hold too many bytes.
+        Yield the streams to reset so that all streams hold *excess* bytes fewer.
 
-        The result is the largest stream of the holder whose streams hold the most
-        bytes, so that a holder of many small streams does not cost another holder a
-        stream.
+        Each is the largest stream of the holder whose streams hold the most bytes, so
+        that a holder of many small streams does not cost another holder a stream.
+
+        :param held: returns the number of bytes that a stream holds.
         """
-        held: Counter[Hashable] = Counter()
+        sizes: dict[Hashable, list[tuple[int, int]]] = {}
         for stream in self.by_id.values():
-            held[stream.holder] += stream.window.buffered
-        most = max(held, key=held.__getitem__)
-        return max(
-            (one for one in self.by_id.values() if one.holder == most),
-            key=lambda stream: stream.window.buffered,
-        )
+            if (size := held(stream)) > 0:
+                sizes.setdefault(stream.holder, []).append((size, -stream.id))
+        totals: list[tuple[int, int, list[tuple[int, int]]]] = []
+        for number, each in enumerate(sizes.values()):
+            each.sort()
+            totals.append((-sum(size for size, _ in each), number, each))
+        heapify(totals)
+        while excess > 0 and totals:
+            total, number, each = totals[0]
+            size, negative_id = each.pop()
+            excess -= size
+            if each:
+                heapreplace(totals, (total + size, number, each))
+            else:
+                heappop(totals)
+            yield self.by_id[-negative_id]

@@ -211,6 +211,26 @@ class StreamTests(StreamTestCase):
         slow_too.stream.resumeProducing()
         self.assertEqual(len(slow_too.data), 100 * KIB)
 
+    def test_stream_whose_peer_does_not_read_is_shed(self) -> None:
+        """Its receiver and its producer are told, though the socket is full."""
+        self.join(limits=Limits(queued_bytes=300 * KIB, queued_high=200 * KIB))
+        first, receiver, accepted = self.open()
+        second, other, _ = self.open()
+        self.kas.tunnel.writer.pauseProducing()
+        producer = Producer(first, 0)
+        first.registerProducer(producer, True)
+        first.write(b"x" * 250 * KIB)
+        self.assertTrue(producer.paused)
+        second.write(b"y" * 100 * KIB)
+        self.assertEqual(receiver.closed, [])
+        self.pipe.flush()
+        text = "too many bytes waited to be sent"
+        assert_stream_reset(receiver.closed, ErrorCode.MEMORY, text, by_peer=False)
+        self.assertEqual((producer.stopped, other.closed), (True, []))
+        self.kas.tunnel.writer.resumeProducing()
+        self.pipe.flush()
+        assert_stream_reset(accepted.closed, ErrorCode.MEMORY, text, by_peer=True)
+
     def test_small_frames_cost_a_paused_reader_little_more_than_bytes(self) -> None:
         """They are joined while they wait, and arrive as they were sent."""
         stream, _, slow = self.open()

@@ -778,6 +778,81 @@ def test_stream_that_is_over_is_shed_without_a_word_to_the_peer() -> None:
     assert (listener.open_streams, listener.buffered) == (1, 50 * KIB)
 
 
+def test_streams_that_the_peer_does_not_read_are_shed() -> None:
+    limits = Limits(queued_bytes=800 * KIB, queued_high=400 * KIB)
+    dialler, _ = greeted(dialler_limits=limits)
+    large, small = (dialler.open_stream(pb.Open()) for _ in range(2))
+    dialler.bytes_to_send()
+    assert not dialler.send_data(small, b"x" * 50 * KIB)
+    assert dialler.send_data(large, b"x" * 700 * KIB)
+    # The session has many bytes, so each producer waits after its next piece.
+    assert dialler.send_data(small, b"x")
+    assert dialler.take_shed() == []
+    dialler.send_headers(small, b"x" * 50 * KIB)
+    assert dialler.take_shed() == [large] and dialler.take_shed() == []
+    assert (dialler.queued(large), dialler.queued(small)) == (0, 100 * KIB + 1)
+    assert dialler.all_queued == 100 * KIB + 1
+    assert not dialler.send_data(large, b"dropped")
+    dialler.reset(small, ErrorCode.CANCELLED, "enough")
+    assert_frames(
+        dialler,
+        (
+            FrameType.RESET,
+            large,
+            pb.Reset(code=ErrorCode.MEMORY, message="too many bytes waited to be sent"),
+        ),
+        (
+            FrameType.RESET,
+            small,
+            pb.Reset(code=ErrorCode.CANCELLED, message="enough"),
+        ),
+    )
+    assert dialler.all_queued == 0
+
+
+def test_one_message_for_each_stream_does_not_fill_the_memory() -> None:
+    """One search for streams to reset suffices for many writes."""
+    limits = Limits(queued_bytes=1024 * KIB, queued_high=512 * KIB)
+    dialler, _ = greeted(dialler_limits=limits)
+    most = shed = 0
+    for _ in range(200):
+        dialler.send_data(dialler.open_stream(pb.Open()), b"x" * 16 * KIB)
+        most = max(most, dialler.all_queued)
+        gone = dialler.take_shed()
+        assert len(gone) in (0, 9)
+        shed += len(gone)
+    assert most <= limits.queued_bytes
+    assert dialler.all_queued == (200 - shed) * 16 * KIB
+
+
+def test_holder_whose_bytes_wait_is_shed_and_not_another_one() -> None:
+    limits = Limits(queued_bytes=100 * KIB, queued_high=80 * KIB)
+    dialler, _ = greeted(dialler_limits=limits)
+    one, two, other = (dialler.open_stream(pb.Open()) for _ in range(3))
+    for sid, holder in ((one, "greedy"), (two, "greedy"), (other, "modest")):
+        dialler.charge(sid, holder)
+    dialler.send_data(other, b"x" * 40 * KIB)
+    dialler.send_data(one, b"x" * 35 * KIB)
+    dialler.send_data(two, b"x" * 30 * KIB)
+    assert dialler.take_shed() == [one]
+
+
+def test_sent_bytes_no_longer_count_as_queued() -> None:
+    dialler, listener = greeted()
+    one, two = (dialler.open_stream(pb.Open()) for _ in range(2))
+    dialler.send_data(one, b"x" * 100 * KIB)
+    dialler.send_data(two, b"x" * 300 * KIB)
+    assert dialler.all_queued == 400 * KIB
+    deliver(dialler, listener)
+    assert dialler.all_queued == dialler.queued(two) == 44 * KIB
+    listener.reset(two, ErrorCode.CANCELLED, "enough")
+    deliver(listener, dialler)
+    assert dialler.all_queued == 0
+    dialler.send_data(one, b"x")
+    dialler.end(ErrorCode.SHUTDOWN)
+    assert dialler.all_queued == 0
+
+
 def test_streams_are_refused_while_going_away() -> None:
     _, listener = greeted()
     listener.go_away(pb.GoAway(deadline_ms=5000))

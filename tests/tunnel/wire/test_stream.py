@@ -12,6 +12,7 @@ from tunnel.wire.stream import (
     RECEIVE_FIN,
     SEND_FIN,
     ReceiveWindow,
+    Stream,
     StreamState,
     StreamTable,
 )
@@ -97,10 +98,19 @@ def test_greediest(table: StreamTable) -> None:
         stream.holder = holder
         stream.window.received(count)
         table.buffered += count
-    assert table.greediest() is table.by_id[5]
+
+    def held(stream: Stream) -> int:
+        return stream.window.buffered
+
+    def chosen(excess: int) -> list[int]:
+        return [one.id for one in table.greediest(excess, held)]
+
+    assert chosen(0) == []
+    assert chosen(40) == [5]
+    assert chosen(41) == [5, 1]
     table.drop(table.by_id[5])
     assert table.buffered == 100
-    assert table.greediest() is table.by_id[1]
+    assert chosen(1000) == [1, 3, 7]
 
 
 def test_clear(table: StreamTable) -> None:
