@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -63,9 +64,11 @@ class Document:
     problems: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def message(self) -> AgentConfiguration:
-        """Return the sections for agentk."""
+        """
+        The sections for agentk, built once for all streams; callers must not change it.
+        """
         written = self.written or {}
         message = AgentConfiguration()
         for name in sorted(written.keys() - {NOT_FOR_AGENTK}):

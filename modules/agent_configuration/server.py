@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from random import SystemRandom
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from zope.interface import implementer, provider
 
@@ -35,9 +35,11 @@ from tunnel.api import (
 )
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.counts import one_less
+from tunnel.toolkit.log_budget import LogBudgets
 from tunnel.toolkit.packing import unpack
 from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.texts import clean, json_for_yaml
+from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["CONFIGURATION", "AgentConfigurationServer"]
 
@@ -58,6 +60,26 @@ MAX_PROBLEM = 400
 #: rollout, and from connections that are not yet known to be dead.
 MAX_STREAMS = 64
 
+#: Maximum number of streams that an agent opens at once, and per second after that:
+#: twice as many as can be open, because all agentk connect again after a restart of
+#: kas. A large configuration costs kas some 10 ms for each stream.
+OPENED_AT_ONCE, OPENED_PER_SECOND = 2 * MAX_STREAMS, 2
+
+#: Error text for an agent that exceeds this rate.
+_TOO_OFTEN = "this agent requests its configuration too often; try again later"
+
+#: Maximum number of agents whose rate kas remembers.  An agent that
+#: connects is remembered last, so a forgotten agent has not connected for a long time.
+MAX_AGENTS = 100_000
+
+#: Maximum number of files whose problems were logged; kas logs the problems of a
+#: forgotten file again.
+MAX_LOGGED = 100_000
+
+#: Maximum number of agentk whose last refused commit kas remembers; kas logs the
+#: refusal of a forgotten agentk again.
+MAX_REFUSED = 100_000
+
 #: Maximum number of agents whose last registration with GitLab kas remembers: ten times
 #: the number of agents of one kas.  kas registers a forgotten agent again.
 MAX_REGISTERED = 100_000
@@ -66,7 +88,10 @@ MAX_REGISTERED = 100_000
 class _Stream:
     """Stream of configurations to one agentk, from any repository."""
 
-    def __init__(self, agent: ConnectedAgent, followed: FollowedRepository) -> None:
+    def __init__(
+        self, call: Any, agent: ConnectedAgent, followed: FollowedRepository
+    ) -> None:
+        self.call = call
         self.agent = agent
         self.followed = followed
         self._follower = followed.follow(agent.agent_name)
@@ -152,10 +177,17 @@ class AgentConfigurationServer:
         self._registered: Recent[str, str] = Recent(MAX_REGISTERED)
         #: Commit of the configuration in `_store`, by agent.
         self._kept: Recent[str, str] = Recent(MAX_REGISTERED)
-        #: Number of streams, by agent.
+        #: Number of streams that have not ended yet, by agent.
         self._counts: dict[str, int] = {}
+        #: Rate of new streams, and budget for lines that an agent causes, by agent.
+        self._rates: Recent[str, TokenBucket] = Recent(MAX_AGENTS)
+        self._lines: LogBudgets[str] = LogBudgets()
+        #: Files whose problems and remarks were logged, by agent's name and commit.
+        self._logged: Recent[tuple[str, str], bool] = Recent(MAX_LOGGED)
+        #: Commit whose refusal was logged last, by agent and instance.
+        self._refused: Recent[tuple[str, bytes], str] = Recent(MAX_REFUSED)
         #: The stream of each agentk, by agent and instance; a second stream of an
-        #: agentk ends its first one.  Each agentk chooses its instance id, so two
+        #: agentk cancels its first one.  Each agentk chooses its instance id, so two
         #: agents may have the same id.
         self._streams: dict[tuple[str, bytes], _Stream] = {}
         self._draining = False
@@ -178,17 +210,24 @@ class AgentConfigurationServer:
     ) -> AsyncIterator[rpc_pb2.ConfigurationResponse]:
         """Send the calling agent's configuration, now and after each change."""
         agent: ConnectedAgent = call.agent
+        self._count_opened(agent)
         followed = self._repository_of(agent)
         if self._draining:
             return
+        # Follow before the first stream leaves, because kas would read the repository
+        # again after its last follower left.
+        stream = _Stream(call, agent, followed)
         before = self._streams.pop(_key(agent), None)
-        if before is None and self._counts.get(agent.agent_id, 0) >= MAX_STREAMS:
+        if before is not None:
+            # A response of the first stream may still wait for a peer that does not
+            # read, so the stream would not end by itself.
+            before.call.cancel("a newer GetConfiguration of this agentk replaced this")
+        count = self._counts.get(agent.agent_id, 0)
+        if count >= MAX_STREAMS:
+            stream.leave()
             text = f"{MAX_STREAMS} agentk of this agent follow its configuration"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
-        self._counts[agent.agent_id] = self._counts.get(agent.agent_id, 0) + 1
-        stream = _Stream(agent, followed)
-        if before is not None:
-            before.end()
+        self._counts[agent.agent_id] = count + 1
         self._streams[_key(agent)] = stream
         has = request.commit_id
         # agentk may still show a problem that has been fixed.
@@ -231,7 +270,8 @@ class AgentConfigurationServer:
         self, request: rpc_pb2.RefusedRequest, call: Any
     ) -> rpc_pb2.RefusedResponse:
         """
-        Log the refusal of a section by a module of agentk, once for each configuration.
+        Log the refusal of a section by a module of agentk, once for each configuration,
+        within the log budget of the agent.
         """
         agent: ConnectedAgent = call.agent
         stream = self._streams.get(_key(agent))
@@ -244,12 +284,14 @@ class AgentConfigurationServer:
             raise CallError(Status.FAILED_PRECONDITION, text)
         stream.received_commit = ""
         problems = [clean(one, MAX_PROBLEM) for one in request.problems[:MAX_PROBLEMS]]
-        for problem in problems:
-            self._log.warn(
-                "configuration of agent {agent_name}: agentk refuses it: {problem}",
-                agent_name=agent.agent_name,
-                problem=problem,
-            )
+        if self._refused.get(_key(agent)) != request.commit_id:
+            self._refused[_key(agent)] = request.commit_id
+            for problem in problems:
+                self._warn(
+                    agent,
+                    "configuration of agent {agent_name}: agentk refuses it: {problem}",
+                    problem=problem,
+                )
         self._show(agent, "agentk refuses it: " + "; ".join(problems))
         return rpc_pb2.RefusedResponse()
 
@@ -282,12 +324,12 @@ class AgentConfigurationServer:
             if settings.has(agent.agent_name, path):
                 return self._followed[name]
             if path is not None and settings.has(agent.agent_name):
-                self._log.warn(
+                self._warn(
+                    agent,
                     "repository {name} is not used for {agent_name}, an agent of "
                     "GitLab's project {path}: agents of several projects can share a "
                     "name; to use it, write {path}:{agent_name}",
                     name=name,
-                    agent_name=agent.agent_name,
                     path=path,
                 )
         if project is not None:
@@ -350,15 +392,22 @@ class AgentConfigurationServer:
     def _response(
         self, agent: ConnectedAgent, followed: FollowedRepository, document: Document
     ) -> rpc_pb2.ConfigurationResponse:
-        message = document.message
+        # The sections are copied, because all streams of the document share them.
+        response = rpc_pb2.ConfigurationResponse(
+            configuration=document.message, commit_id=document.commit
+        )
+        message = response.configuration
         message.agent_id = int(agent.agent_id) if agent.agent_id.isdecimal() else 0
         message.project_id = agent.project_id
         message.project_path = followed.name
-        return rpc_pb2.ConfigurationResponse(
-            configuration=message, commit_id=document.commit
-        )
+        return response
 
     def _document_read(self, agent_name: str, document: Document) -> None:
+        key = (agent_name, document.commit)
+        if key in self._logged:
+            # kas reads the file again after all agentk of the agent were gone.
+            return
+        self._logged[key] = True
         if document.written is None:
             for problem in document.problems:
                 self._log.warn(
@@ -378,6 +427,23 @@ class AgentConfigurationServer:
                     agent_name=agent_name,
                     remark=remark,
                 )
+
+    def _count_opened(self, agent: ConnectedAgent) -> None:
+        now = self._api.clock.seconds()
+        rate = self._rates.get(agent.agent_id)
+        if rate is None:
+            rate = TokenBucket(OPENED_AT_ONCE, OPENED_PER_SECOND, now)
+        self._rates[agent.agent_id] = rate
+        if not rate.spend(now):
+            raise CallError(Status.RESOURCE_EXHAUSTED, _TOO_OFTEN)
+
+    def _warn(self, agent: ConnectedAgent, text: str, **fields: object) -> None:
+        """Log a line that the agent can cause again and again, within its budget."""
+        more = self._lines.spend(agent.agent_id, self._api.clock.seconds())
+        if more is not None:
+            self._log.warn(
+                text + "{more}", agent_name=agent.agent_name, more=more, **fields
+            )
 
     def _show(self, agent: ConnectedAgent, problem: str) -> None:
         self._api.agents.show_problem(agent.agent_id, agent.agent_name, problem)
@@ -406,10 +472,10 @@ class AgentConfigurationServer:
                 return None
             commit, written = _unpacked(found.value)
         except (CallError, ValueError) as error:
-            self._log.warn(
+            self._warn(
+                agent,
                 "cannot read the last good configuration of agent {agent_name}: "
                 "{reason}",
-                agent_name=agent.agent_name,
                 reason=str(error),
             )
             return None
@@ -423,12 +489,15 @@ class AgentConfigurationServer:
                 await self._store.delete(agent.agent_id)
             else:
                 await self._store.set(agent.agent_id, value)
+        except CancelledError:
+            self._kept.pop(agent.agent_id, None)
+            raise
         except CallError as error:
             self._kept.pop(agent.agent_id, None)
-            self._log.warn(
+            self._warn(
+                agent,
                 "cannot store the configuration of agent {agent_name} for the next "
                 "start: {reason}",
-                agent_name=agent.agent_name,
                 reason=error.message,
             )
 

@@ -204,6 +204,15 @@ class ServerCall:
         """
         self._stream.send_headers(encode_fields(fields))
 
+    def cancel(self, reason: str) -> None:
+        """
+        End the call with CANCELLED, and drop the responses that wait to be sent; does
+        nothing once its stream is closed.
+
+        The handler is cancelled where it waits, as if the caller had left.
+        """
+        self._stream.reset(ErrorCode.CANCELLED, reason)
+
     # Methods of IStreamReceiver
 
     def headers_received(self, block: bytes) -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.token_bucket import TokenBucket
 
-__all__ = ["LINES_AT_ONCE", "LINES_A_SECOND", "LogBudget"]
+__all__ = ["LINES_AT_ONCE", "LINES_A_SECOND", "LogBudget", "LogBudgets"]
 
 #: Maximum burst of lines, and lines per second after it: enough to see what happens,
 #: and at most 10 MB a day, whatever strangers do.
 LINES_AT_ONCE, LINES_A_SECOND = 20, 1
+
+#: Maximum number of budgets of one table: ten times the number of agents of one kas. A
+#: forgotten key begins with a full budget.
+MAX_BUDGETS = 100_000
+
+K = TypeVar("K", bound=Hashable)
 
 
 class LogBudget:
@@ -33,3 +43,18 @@ class LogBudget:
             return None
         left_out, self._left_out = self._left_out, 0
         return f" ({left_out} such lines were left out before)" if left_out else ""
+
+
+class LogBudgets(Generic[K]):
+    """A budget for each of many keys, such as agents: no key uses up another's."""
+
+    def __init__(self) -> None:
+        self._budgets: Recent[K, LogBudget] = Recent(MAX_BUDGETS)
+
+    def spend(self, key: K, now: float) -> str | None:
+        """Take a line from the budget of *key*; see `LogBudget.spend`."""
+        budget = self._budgets.get(key)
+        if budget is None:
+            budget = LogBudget()
+        self._budgets[key] = budget
+        return budget.spend(now)

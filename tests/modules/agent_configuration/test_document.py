@@ -232,6 +232,11 @@ def test_as_gitlab_refuses_it(text: str, says: str) -> None:
     assert says in " ".join(refused(text))
 
 
+def test_message_is_built_once() -> None:
+    document = read("remote_development: {enabled: true}\n")
+    assert document.message is document.message
+
+
 def test_message() -> None:
     """Each section has its field, and what is for GitLab alone has none."""
     document = read(EVERYTHING)

@@ -12,7 +12,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
-from twisted.logger import capturedLogs, formatEvent, globalLogPublisher
+from twisted.logger import LogLevel, capturedLogs, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -31,6 +31,7 @@ from tunnel.api import (
     GitalyAddress,
     GitPushed,
     IAgentModule,
+    IClientCall,
     IServerModule,
     RepositorySettings,
 )
@@ -38,6 +39,7 @@ from tunnel.config import field
 from tunnel.errors import CallError, Status, Stopping
 from tunnel.testing import FakeRepository, ModulePair
 from tunnel.testing.ends import AGENT
+from tunnel.toolkit.log_budget import LINES_AT_ONCE
 
 URL = "https://git.example.org/clusters.git"
 FILE = ".gitlab/agents/agent-1/config.yaml"
@@ -62,6 +64,13 @@ class _Flux:
     def __attrs_post_init__(self) -> None:
         if self.webhook_receiver_url == "http://refused":
             raise ValueError("no such receiver")
+
+
+async def read_one(call: IClientCall) -> Any:
+    """The first response of a call."""
+    async for response in call:
+        return response
+    return None
 
 
 class HalvesTests(SynchronousTestCase):
@@ -553,15 +562,23 @@ class HalvesTests(SynchronousTestCase):
 
         server._store = Counting()
 
-        async def follow(agent: Any) -> None:
+        async def follow(call: Any) -> None:
             request = rpc_pb2.ConfigurationRequest()
-            call = SimpleNamespace(agent=agent)
             async for _ in server.get_configuration(request, call):
                 pass
 
+        replaced: list[str] = []
+
         def begin(agent_id: str, number: int) -> Deferred[None]:
             agent = attrs.evolve(AGENT, agent_id=agent_id, instance_id=b"%d" % number)
-            found = Deferred.fromCoroutine(follow(agent))
+
+            def cancel(reason: str) -> None:
+                replaced.append(reason)
+                found.cancel()
+
+            found = Deferred.fromCoroutine(
+                follow(SimpleNamespace(agent=agent, cancel=cancel))
+            )
             self.pass_time(2)
             return found
 
@@ -575,10 +592,141 @@ class HalvesTests(SynchronousTestCase):
         # The same agentk again takes the place of its last stream.
         following.append(begin("1", 3))
         self.assertNoResult(following[-1])
+        self.failureResultOf(following[3], CancelledError)
+        self.assertEqual(
+            replaced, ["a newer GetConfiguration of this agentk replaced this"]
+        )
         for one in (*following, other):
             one.addErrback(lambda failure: failure.trap(CancelledError))
             one.cancel()
         self.assertEqual(server._counts, {"1": 1})
+
+    def open_again(self, client: Any) -> IClientCall:
+        """Another stream of the same agentk, which reads nothing."""
+        call: IClientCall = client.open("GetConfiguration")
+
+        async def send() -> None:
+            await call.send(rpc_pb2.ConfigurationRequest())
+
+        Deferred.fromCoroutine(send())
+        self.pair.settle()
+        return call
+
+    def test_a_stream_that_takes_the_place_of_an_unread_one(self) -> None:
+        """kas holds the responses of the last stream alone."""
+        section = "remote_development: {enabled: true, dns_zone: %s}\n" % ("x" * 90_000)
+        self.repository.commit({FILE: section})
+        self.begin()
+        self.pass_time(2)
+        session = self.pair.server.tunnel.session
+        self.pair.server.tunnel.writer.pauseProducing()
+        client = self.agent._api.calls.client(CONFIGURATION)
+        calls = [self.open_again(client) for _ in range(20)]
+        self.assertGreater(session.all_queued, 90_000)
+        self.assertLess(session.all_queued, 100_000)
+        self.assertEqual(self.server._counts, {"1": 1})
+        self.pair.server.tunnel.writer.resumeProducing()
+        self.pair.settle()
+        for call in calls[:-1]:
+            error = self.failureResultOf(
+                Deferred.fromCoroutine(read_one(call)), CallError
+            ).value
+            self.assertIs(error.status, Status.CANCELLED)
+            self.assertIn("a newer GetConfiguration", error.message)
+        last = self.successResultOf(Deferred.fromCoroutine(read_one(calls[-1])))
+        self.assertGreater(len(last.configuration.remote_development), 90_000)
+
+    def test_streams_have_a_rate(self) -> None:
+        """A burst, and a few each second after that."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        self.patch(module, "OPENED_AT_ONCE", 3)
+        self.server._rates.clear()
+        client = self.agent._api.calls.client(CONFIGURATION)
+        for _ in range(3):
+            self.open_again(client)
+        refused = self.failureResultOf(
+            Deferred.fromCoroutine(read_one(self.open_again(client))), CallError
+        ).value
+        self.assertIs(refused.status, Status.RESOURCE_EXHAUSTED)
+        self.clock.advance(1 / module.OPENED_PER_SECOND)
+        last = self.open_again(client)
+        self.successResultOf(Deferred.fromCoroutine(read_one(last)))
+
+    def test_a_name_that_cannot_have_a_file_is_not_counted(self) -> None:
+        """A stream that fails at its start has ended."""
+        self.begin()
+        agent = attrs.evolve(AGENT, agent_id="2", agent_name="a..b")
+        responses = self.server.get_configuration(
+            rpc_pb2.ConfigurationRequest(), SimpleNamespace(agent=agent)
+        )
+        with self.assertRaises(CallError):
+            self.pair.run(anext(responses))
+        self.assertNotIn("2", self.server._counts)
+
+    def warnings(self) -> list[str]:
+        return [
+            formatEvent(event)
+            for event in self.log
+            if "agent_configuration.server" in event["log_namespace"]
+            and event["log_level"] is LogLevel.warn
+        ]
+
+    def test_a_refusal_is_logged_once_for_each_commit(self) -> None:
+        """A new stream permits one more report, but no more lines."""
+        commit = self.repository.commit({FILE: FLUX})
+        self.begin()
+        client = self.agent._api.calls.client(CONFIGURATION)
+        for _ in range(10):
+            call = self.open_again(client)
+            self.successResultOf(Deferred.fromCoroutine(read_one(call)))
+            request = rpc_pb2.RefusedRequest(commit_id=commit, problems=["no"])
+            self.pair.run(client.call("Refused", request))
+            self.assertIn("no", self.server._api.agents.problems["1"])
+        self.assertEqual(
+            self.warnings(),
+            ["configuration of agent agent-1: agentk refuses it: no"],
+        )
+
+    def test_many_agentk_of_an_agent_share_its_log_budget(self) -> None:
+        """Each instance chooses its id, and each reports many problems."""
+        commit = self.repository.commit({FILE: FLUX})
+        self.begin()
+        for number in range(5):
+            agent = attrs.evolve(AGENT, instance_id=b"%d" % number)
+            call = SimpleNamespace(agent=agent)
+            responses = self.server.get_configuration(
+                rpc_pb2.ConfigurationRequest(), call
+            )
+            self.pair.run(anext(responses))
+            request = rpc_pb2.RefusedRequest(commit_id=commit, problems=["no"] * 20)
+            self.pair.run(self.server.refused(request, call))
+            self.pair.run(responses.aclose())
+        self.assertEqual(len(self.warnings()), LINES_AT_ONCE)
+
+    def test_a_file_is_logged_once_for_each_commit(self) -> None:
+        """Though its reader starts again whenever all agentk were gone."""
+        self.repository.commit({FILE: "observability: {loging: {}}\n"})
+        self.begin()
+        for _ in range(3):
+            self.agent._end()
+            self.pass_time(2)
+            self.agent._begin()
+            self.pass_time(2)
+        self.assertEqual(len(self.warnings()), 1)
+
+    def test_a_store_that_is_interrupted(self) -> None:
+        """The next stream writes the configuration again."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        document = Document("c1", {})
+        self.server._kept["1"] = "c1"
+        self.server._store = SimpleNamespace(set=lambda key, value: Deferred())
+        agent = attrs.evolve(AGENT, agent_id="1")
+        keeping = Deferred.fromCoroutine(self.server._keep(agent, document))
+        keeping.cancel()
+        self.failureResultOf(keeping, CancelledError)
+        self.assertNotIn("1", self.server._kept)
 
     def test_last_good_outlives_kas(self) -> None:
         """A new agentk that meets a broken file gets what worked before."""

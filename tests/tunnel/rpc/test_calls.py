@@ -186,6 +186,38 @@ class CallTests(_Case):
         self.assertIdle()
         self.assertLess(self.echo.produced, 2_000)
 
+    def test_cancelled_by_the_server(self) -> None:
+        """Responses that wait are dropped, the handler ends, and its caller is told."""
+        calls: list[Any] = []
+        ended: list[bool] = []
+
+        async def flood(request: Any, call: Any) -> Any:
+            calls.append(call)
+            try:
+                while True:
+                    yield Text(text="x" * 100_000)
+            finally:
+                ended.append(True)
+
+        self.patch(self.echo, "spell", flood)
+        self.agent.dispatcher.handle("tests", ECHO, self.echo)
+        self.agent.tunnel.writer.pauseProducing()
+
+        async def read() -> None:
+            async for _ in self.client.stream("Spell", Text(text="flood")):
+                raise AssertionError("a response arrived")
+
+        reading = self.start(read())
+        self.assertGreater(self.agent.tunnel.session.all_queued, 100_000)
+        calls[0].cancel("enough")
+        self.assertEqual((ended, self.agent.tunnel.session.all_queued), ([True], 0))
+        calls[0].cancel("again")
+        self.agent.tunnel.writer.resumeProducing()
+        self.pipe.flush()
+        error = self.failureResultOf(reading, CallError).value
+        self.assertEqual((error.status, error.message), (Status.CANCELLED, "enough"))
+        self.assertIdle()
+
     def test_a_handler_ends_with_its_call(self) -> None:
         """A handler whose response waits releases its resources at once."""
         held: list[Any] = []
