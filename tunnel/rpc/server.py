@@ -328,6 +328,10 @@ class ServerCall:
                 method=self.method,
                 trace_id=trace_id_of(self.metadata.get(TRACEPARENT)),
             )
+        else:
+            # Break the cycle between the error and the frames of its traceback: until
+            # the garbage collector runs, each cancelled call would keep its response.
+            error.__traceback__ = failure.tb = None
         self._end(shown)
 
     def _end(self, error: CallError | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -217,6 +219,29 @@ class CallTests(_Case):
         error = self.failureResultOf(reading, CallError).value
         self.assertEqual((error.status, error.message), (Status.CANCELLED, "enough"))
         self.assertIdle()
+
+    def test_a_cancelled_call_leaves_no_cycle(self) -> None:
+        """Its response is freed at once, without the garbage collector."""
+        calls: list[weakref.ref[Any]] = []
+
+        async def spell_and_hold(request: Any, call: Any) -> Any:
+            calls.append(weakref.ref(call))
+            yield Text(text="x" * 1000)
+            await Deferred()
+
+        self.patch(self.echo, "spell", spell_and_hold)
+        self.agent.dispatcher.handle("tests", ECHO, self.echo)
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        call = self.client.open("Spell")
+        self.start(call.send(Text(text="a")))
+        call.finish()
+        self.pipe.flush()
+        self.assertIsNotNone(calls[0]())
+        call.cancel()
+        self.pipe.flush()
+        self.assertIsNone(calls[0]())
 
     def test_a_handler_ends_with_its_call(self) -> None:
         """A handler whose response waits releases its resources at once."""
