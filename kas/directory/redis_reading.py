@@ -37,6 +37,19 @@ MAX_KAS = 1000
 #: command in the meantime.
 MAX_KEYS = 1000
 
+#: Number of fields that one command reads at most.  A hash with at most this many
+#: fields is read as a whole, at one moment.
+PAGE_FIELDS = 500
+
+#: Maximum fields of one hash, and maximum bytes of all its pages: ten times the number
+#: of agents of one kas, with about 1 KiB each.  Another program must have written more,
+#: and the key is removed.
+MAX_FIELDS, MAX_BYTES = 100_000, 128 * 1024 * 1024
+
+#: Maximum bytes of one record; larger values are ignored.  The texts in a greeting of
+#: an agent, from which kas makes the record, have at most 16 KiB.
+MAX_RECORD = 32 * 1024
+
 #: Maximum digits of a time in milliseconds: longer times are far beyond the year 9999.
 MAX_DIGITS = 15
 
@@ -123,8 +136,7 @@ class StoreReader:
 
     async def _read(self, key: bytes) -> list[AgentRecord]:
         with _as_store_down():
-            flat = await self._client.call("HGETALL", key)
-            fields = dict(zip(flat[::2], map(read_record, flat[1::2]), strict=True))
+            fields = await self._fields(key)
             unknown = {
                 record.kas_id
                 for record in fields.values()
@@ -148,6 +160,31 @@ class StoreReader:
             for record in fields.values()
             if record is not None and record.kas_id not in dead
         ]
+
+    async def _fields(self, key: bytes) -> dict[bytes, AgentRecord | None]:
+        """
+        Return the records in a hash, in pages, because another program may have written
+        any number of fields.
+        """
+        fields: dict[bytes, AgentRecord | None] = {}
+        size = 0
+        cursor: bytes = b"0"
+        while True:
+            cursor, flat = await self._client.call(
+                "HSCAN", key, cursor, "COUNT", PAGE_FIELDS
+            )
+            fields.update(zip(flat[::2], map(read_record, flat[1::2]), strict=True))
+            size += sum(map(len, flat))
+            if cursor == b"0":
+                return fields
+            if len(fields) > MAX_FIELDS or size > MAX_BYTES:
+                self._client.foreign(key)
+                shown = key.decode(errors="backslashreplace")[:200]
+                raise StoreDown(
+                    f"{shown} in Redis has more than {MAX_FIELDS} fields or "
+                    f"{MAX_BYTES // 1024**2} MiB: check which other program writes "
+                    "there"
+                )
 
     def _delete_stale(
         self,
@@ -185,7 +222,7 @@ def read_lease(data: bytes | RedisRefused | None) -> store_pb2.Lease | None:
 
 def read_record(data: bytes | None) -> AgentRecord | None:
     """Parse a stored connection; None if it does not exist."""
-    if data is None:
+    if data is None or len(data) > MAX_RECORD:
         return None
     try:
         return AgentRecord.from_message(pb.AgentRecord.FromString(data))

@@ -70,6 +70,10 @@ BATCH_SECONDS = 0.02
 #: read or removed at once.  A few hundred commands block Redis for a millisecond.
 BATCH_RECORDS = 200
 
+#: Number of names of connections that are parsed in one turn of the event loop, because
+#: another program may have written many.
+PARSED_AT_ONCE = 1_000
+
 #: Seconds between two transactions while all records are written again: 10,000 records
 #: take less than five seconds, and Redis can execute other commands most of that time.
 REWRITE_PAUSE = 0.05
@@ -314,8 +318,8 @@ class RedisStore:
 
     def redis_wrong_type(self, key: bytes) -> None:
         """
-        Remove a key of another type, because no other program may use this prefix, and
-        write the records of the key again.
+        Remove a key of another type, or with a value that is too large, because no
+        other program may use this prefix, and write the records of the key again.
         """
         # Ignore the own lease, because SET replaces a key of any type.
         if self._stopping or key in self._strange or key == self._own_lease:
@@ -332,14 +336,14 @@ class RedisStore:
         if now >= self._say_removed:
             self._say_removed = now + LEASE_INTERVAL
             self._log.warn(
-                "removed a value of another type from {key} in Redis: "
+                "removed a value of another type or size from {key} in Redis: "
                 "check which other program writes below {prefix} ({count} so far)",
                 key=key.decode(errors="backslashreplace")[:200],
                 prefix=self._layout.prefix,
                 count=self.removed,
             )
         if key in (self._layout.held(self._me.kas_id), self._layout.everyone):
-            self._rewrite("it had another type")
+            self._rewrite("it had another type or size")
             return
         self._write_again(key)
         lost = self._layout.publish(lost=key)
@@ -416,6 +420,9 @@ class RedisStore:
             self._rewrite("our records were missing")
         members = answers["SMEMBERS", layout.everyone]
         if isinstance(members, RedisRefused):
+            return
+        if len(members) > 10 * MAX_KAS:
+            self.redis_wrong_type(layout.everyone)
             return
         members = [one for one in members if one != me][:MAX_KAS]
         found = dict(zip(known, results[3], strict=True)) if known else {}
@@ -540,7 +547,9 @@ class RedisStore:
         """
         held = self._layout.held(self._me.kas_id)
         leftovers = []
-        for field in await self.client.call("HKEYS", held):
+        for number, field in enumerate(await self.client.call("HKEYS", held), 1):
+            if number % PARSED_AT_ONCE == 0:
+                await deferLater(self._clock, 0)
             try:
                 place = Place.from_field(field)
             except ValueError:

@@ -18,6 +18,7 @@ from kas.redis.connection import (
     Command,
     Connection,
     RedisRefused,
+    RedisTooLarge,
     RedisUnavailable,
     error_code,
     trap_redis_errors,
@@ -49,6 +50,10 @@ SENTINEL_INTERVAL = 10.0
 #: Maximum number of different reasons that are logged during one outage: for example,
 #: first that a connection was lost, and then that the password is wrong.
 MAX_REASONS = 5
+
+#: Maximum number of keys of too large responses that are reported after the connection
+#: was closed; the keys of a further response are reported the next time.
+MAX_TOO_LARGE = 1_000
 
 #: Number of failed attempts to subscribe before a log line: while Redis restarts, the
 #: other connection logs the reason.
@@ -84,7 +89,10 @@ class RedisListener(Protocol):
         """
 
     def redis_wrong_type(self, key: bytes) -> None:
-        """Handle a value at *key* whose type does not fit the command."""
+        """
+        Handle a value at *key* whose type does not fit the command, or which is too
+        large.
+        """
 
     def redis_message(self, data: bytes) -> None:
         """Handle a message on the channel."""
@@ -183,6 +191,8 @@ class RedisClient:
     _timers: Timers = attrs.field(init=False)
     _watching: Deferred[None] | None = attrs.field(default=None, init=False)
     _running: bool = attrs.field(default=False, init=False)
+    #: Keys of too large responses, in order, to report once Redis is available again.
+    _too_large: dict[bytes, None] = attrs.field(factory=dict, init=False)
     #: Reasons of the current outage that were already logged.
     _said: set[str] = attrs.field(factory=set, init=False)
     _events_said: bool = attrs.field(default=False, init=False)
@@ -295,7 +305,14 @@ class RedisClient:
 
     def _count(self, failure: Failure) -> Failure:
         self.counters.failures += 1
+        if isinstance(failure.value, RedisTooLarge):
+            room = MAX_TOO_LARGE - len(self._too_large)
+            self._too_large.update(dict.fromkeys(failure.value.keys[:room]))
         return failure
+
+    def foreign(self, key: bytes) -> None:
+        """Notify the owner of a value at *key* that kas cannot have written."""
+        self._tell(lambda owner: owner.redis_wrong_type(key))
 
     def _judge(
         self, connection: Connection, commands: Sequence[Command], replies: list[Any]
@@ -332,8 +349,7 @@ class RedisClient:
             connection.fail(reason)
             raise RedisUnavailable(reason)
         if code == "WRONGTYPE" and isinstance(command[1], bytes):
-            key = command[1]
-            self._tell(lambda owner: owner.redis_wrong_type(key))
+            self.foreign(command[1])
         else:
             self._refused(code, name)
         return RedisRefused(code, name)
@@ -369,6 +385,9 @@ class RedisClient:
             purpose=self._purpose,
         )
         self._tell(lambda owner: owner.redis_up())
+        keys, self._too_large = self._too_large, {}
+        for key in keys:
+            self.foreign(key)
 
     def _down(self, reason: str) -> None:
         was_up, self.reason, self.tried = self.up, reason, True

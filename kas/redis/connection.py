@@ -26,11 +26,13 @@ from tunnel.toolkit.timers import cancel_call
 from tunnel.transport.negotiation import abort
 
 __all__ = [
+    "MAX_REPLY",
     "MAX_WAITING",
     "UNUSABLE",
     "Command",
     "Connection",
     "RedisRefused",
+    "RedisTooLarge",
     "RedisUnavailable",
     "ask",
     "error_code",
@@ -43,6 +45,23 @@ Command = tuple[bytes | str | int, ...]
 #: time.  Redis handles a hundred thousand commands in a second, so it is overloaded if
 #: more commands are waiting.
 MAX_WAITING = 2000
+
+#: Maximum bytes of one response, counted when they arrive, because another program may
+#: have written values of any size: more than the names of 100,000 connections (HKEYS),
+#: which are the largest response that kas needs.
+MAX_REPLY = 8 * 1024 * 1024
+
+#: Commands that return the content of keys, each with whether all its arguments are
+#: keys.
+_READS = {
+    "GET": False,
+    "HGETALL": False,
+    "HKEYS": False,
+    "HMGET": False,
+    "HSCAN": False,
+    "MGET": True,
+    "SMEMBERS": False,
+}
 
 #: Error codes that mean that Redis is unusable until they stop, each with its meaning.
 #: The log omits the text from Redis, because it may repeat the command, including a
@@ -84,6 +103,19 @@ class RedisRefused(TunnelError):
         self.code = code
 
 
+class RedisTooLarge(RedisUnavailable):
+    """
+    Error for a command whose response was too large, so that the connection was closed.
+
+    :ivar keys: the keys that the command reads; one of them has a value that kas did
+        not write.
+    """
+
+    def __init__(self, text: str, keys: Sequence[bytes]) -> None:
+        super().__init__(text)
+        self.keys = tuple(keys)
+
+
 def trap_redis_errors(failure: Failure) -> None:
     """
     Handle the failure of a command whose response has no reader.
@@ -103,7 +135,7 @@ def error_code(error: Exception) -> str:
 class _Call:
     """Commands that were sent together, and the responses that have arrived so far."""
 
-    expected: int
+    commands: Sequence[Command]
     deadline: float
     done: Deferred[list[Any]]
     replies: list[Any] = attrs.Factory(list)
@@ -125,6 +157,8 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         self._on_message = on_message
         self._calls: deque[_Call] = deque()
         self._timer: IDelayedCall | None = None
+        #: Number of bytes that arrived since the last complete response.
+        self._arrived = 0
         #: Address of the other end, for the log.
         self.address = ""
         #: Reason why the connection can no longer be used; empty if it can be used.
@@ -143,10 +177,36 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         self.fail(f"{self.address}: {reason.getErrorMessage()}")
 
     def dataReceived(self, data: bytes, unpause: bool = False) -> None:
+        if self.failed:
+            return
+        self._arrived += len(data)
+        if self._arrived > MAX_REPLY:
+            self._too_large()
+            return
         try:
             super().dataReceived(data, unpause)
         except txredisapi.InvalidData:
             self.fail(f"{self.address} does not use Redis' protocol")
+
+    def tryConvertData(self, data: Any) -> Any:
+        """Return *data*: the method of the base class would copy each response."""
+        return data
+
+    def _too_large(self) -> None:
+        """Close the connection, because the rest of the response would be as large."""
+        text = f"{self.address} sent more than {MAX_REPLY // 1024**2} MiB at once"
+        call = self._calls.popleft() if self._calls else None
+        if call is None:
+            self.fail(text)
+            return
+        command = call.commands[len(call.replies)]
+        keys = _keys_of(call.commands if command[0] == "EXEC" else [command])
+        if keys:
+            shown = keys[0].decode(errors="backslashreplace")[:200]
+            more = f" and {len(keys) - 1} more keys" if len(keys) > 1 else ""
+            text += f", for {shown}{more}: check which other program writes there"
+        self.fail(text)
+        call.done.errback(RedisTooLarge(text, keys))
 
     def fail(self, reason: str) -> None:
         """Close the connection, and fail all calls that wait for a response."""
@@ -170,7 +230,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
             return fail(RedisUnavailable(self.failed))
         if len(self._calls) >= MAX_WAITING:
             return fail(RedisUnavailable("too many commands are waiting for Redis"))
-        call = _Call(len(commands), self._clock.seconds() + self._timeout, Deferred())
+        call = _Call(commands, self._clock.seconds() + self._timeout, Deferred())
         self._calls.append(call)
         if self._timer is None or not self._timer.active():
             self._timer = self._clock.callLater(self._timeout, self._late)
@@ -193,6 +253,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
 
     def replyReceived(self, reply: Any) -> None:
         """Handle a response or a message."""
+        self._arrived = 0
         if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":
             self._on_message(reply[2])
             return
@@ -206,9 +267,19 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
             return
         call = self._calls[0]
         call.replies.append(reply)
-        if len(call.replies) == call.expected:
+        if len(call.replies) == len(call.commands):
             self._calls.popleft()
             call.done.callback(call.replies)
+
+
+def _keys_of(commands: Sequence[Command]) -> list[bytes]:
+    keys = []
+    for name, *arguments in commands:
+        every = _READS.get(str(name))
+        if every is not None:
+            found = arguments if every else arguments[:1]
+            keys += [key for key in found if isinstance(key, bytes)]
+    return keys
 
 
 async def ask(connection: Connection, commands: Sequence[Command]) -> list[Any]:

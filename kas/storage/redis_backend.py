@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import attrs
@@ -61,6 +62,14 @@ _SWEEP = 500
 #: and a name.
 _MAX_MESSAGE = 1024
 
+#: Maximum bytes that a value in Redis may have in addition to the value of the module:
+#: version, expiry and seal.  A larger value counts as missing, because another program
+#: wrote it.
+_HEAD_BYTES = 256
+
+# LARGEST and LONGEST are replaced by the maximum bytes of a value in Redis and of a
+# key.
+#
 # KEYS: the hash, and both sets. ARGV: channel, namespace, now or '', new epoch, the
 # last epoch and version that this kas knows, operation, and its arguments.
 _SCRIPT = """\
@@ -75,6 +84,7 @@ end
 local meta = redis.call('HMGET', hash, 'epoch', 'version', 'bytes')
 local epoch, version = meta[1] or '', tonumber(meta[2] or 0)
 local bytes = tonumber(meta[3] or 0)
+if #epoch > 100 then epoch = '' end
 
 -- Compare here, because the operation may change the version. The new epoch notifies
 -- every kas, even if the version exceeds the last known version until then.
@@ -105,7 +115,8 @@ local function remove(key)
   if stored then
     local _, _, last = split(stored)
     redis.call('HDEL', hash, '=' .. key)
-    bytes = bytes - #key - (#stored - last)
+    -- A value without a head was written by another program, and was never counted.
+    if last then bytes = math.max(0, bytes - #key - (#stored - last)) end
     changed('D', key)
   end
 end
@@ -114,7 +125,7 @@ local function answer(status, ...) return {epoch, text(version), status, ...} en
 
 local function live(key)
   local stored = redis.call('HGET', hash, '=' .. key)
-  if not stored then return nil end
+  if not stored or #stored > LARGEST then return nil end
   local its_version, expires, last = split(stored)
   if expires > 0 and expires <= now then return nil end
   return stored, its_version, last
@@ -147,9 +158,14 @@ if what == 'page' then
   local found = {}
   for _, key in ipairs(keys) do
     local until_ = redis.call('ZSCORE', ends, key)
-    if not until_ or tonumber(until_) > now then found[#found + 1] = key end
+    if #key <= LONGEST and (not until_ or tonumber(until_) > now) then
+      found[#found + 1] = key
+    end
   end
-  return answer('found', #keys == limit and keys[#keys] or '', found)
+  local next_ = #keys == limit and keys[#keys] or ''
+  -- Shorten a key of another program, so that the next page begins after it.
+  if #next_ > LONGEST then next_ = string.sub(next_, 1, LONGEST + 1) .. '\\255' end
+  return answer('found', next_, found)
 end
 
 local key, wanted = ARGV[8], ARGV[9]
@@ -196,6 +212,13 @@ local head = text(version) .. ':' .. text(expires) .. ':'
 redis.call('HSET', hash, '=' .. key, head .. value)
 return answer('found', text(version))
 """
+
+
+@cache
+def _script(limits: StoreLimits) -> str:
+    largest = limits.value + _HEAD_BYTES
+    text = _SCRIPT.replace("LARGEST", str(largest))
+    return text.replace("LONGEST", str(limits.key))
 
 
 @attrs.define(eq=False)
@@ -338,7 +361,7 @@ class RedisBackend:
         seen = self._seen.get(name, _Seen())
         known = (seen.epoch, seen.version)
         head = (self._channel, name, now, secrets.token_hex(8), *known, what)
-        return ("EVAL", _SCRIPT, len(keys), *keys, *head, *arguments)
+        return ("EVAL", _script(self._limits), len(keys), *keys, *head, *arguments)
 
     def _probe(self) -> list[Command]:
         """

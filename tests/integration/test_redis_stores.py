@@ -160,6 +160,36 @@ async def test_new_seals(redis: redisserver.RedisServer) -> None:
 
 
 @pytest_twisted.ensureDeferred
+async def test_values_that_are_too_large(redis: redisserver.RedisServer) -> None:
+    """They count as missing and can be written again; other values stay."""
+    place = "gitlab-kas:txkas1:store:mod/one"
+    async with stand(redis) as one:
+        await one.store.set("a", b"1")
+        await one.store.set("b", b"2")
+        for value in (b"1:0:", b"9" * 100 + b":0:", b"no head "):
+            redis("HSET", place, "=a", value + b"x" * (16 << 20))
+            assert await one.store.get("a") is None
+            assert await one.store.set("a", b"1", version=0) > 0
+            found = await one.store.get("a")
+            assert found is not None and found.value == b"1"
+        keys = [b"a" * 300, b"a" * (9 << 20), b"bb" * 200]
+        redis("ZADD", place + "/keys", *(part for key in keys for part in (0, key)))
+        redis("HSET", place, "epoch", b"e" * (9 << 20))
+        assert [page async for page in one.store.keys()] == [["a", "b"]]
+        found = await one.store.get("b")
+        assert found is not None and found.value == b"2"
+        pages = []
+        after = ""
+        while True:
+            found_keys, after = await one.backend.page("mod/one", "", after, 1)
+            pages += found_keys
+            if not after:
+                break
+        assert pages == ["a", "b"]
+        assert one.backend.client.up
+
+
+@pytest_twisted.ensureDeferred
 async def test_from_the_first_moment(redis: redisserver.RedisServer) -> None:
     """A module that stores something as it starts waits for the first connection."""
     one = RedisStand(tcp(redis))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest_twisted
 from twisted.internet.defer import gatherResults
 from twisted.logger import LogEvent, LogLevel, formatEvent
 
-from kas.directory import redis_store
+from kas.directory import redis_reading, redis_store
+from kas.directory.redis_reading import MAX_KAS
 from kas.directory.redis_store import LEASE_INTERVAL
+from kas.directory.store import StoreDown
 from kas.redis import RedisRefused
 from tests.integration import redisserver
 from tests.integration.directories import LAYOUT, Fleet, fleet
@@ -142,6 +145,98 @@ async def test_what_we_hold(redis: redisserver.RedisServer) -> None:
         assert store.removed == 1
 
 
+#: Values that kas cannot have written, by the name of a key in `KEYS`.
+TOO_LARGE = ("everyone", "agent", "agent of another", "project", "held of another")
+
+
+def _fill(redis: redisserver.RedisServer, key: bytes, count: int, size: int) -> None:
+    """Write *count* fields or members of *size* bytes at least."""
+    kind = dict(KEYS.values())[key]
+    for begin in range(0, count, 1000):
+        parts: list[bytes] = []
+        for number in range(begin, min(begin + 1000, count)):
+            name = b"%016d" % number
+            parts += [name + b"x" * size] if kind == "set" else [name, b"x" * size]
+        redis("SADD" if kind == "set" else "HSET", key, *parts)
+
+
+@pytest.mark.parametrize(("count", "size"), [(5, 4 << 20), (300, 64 << 10)])
+@pytest.mark.parametrize("name", TOO_LARGE)
+@pytest_twisted.ensureDeferred
+async def test_heals_after_values_that_are_too_large(
+    name: str,
+    count: int,
+    size: int,
+    redis: redisserver.RedisServer,
+    events: list[LogEvent],
+) -> None:
+    """The key is removed and written again, and the connection is back."""
+    key, _ = KEYS[name]
+    async with fleet(redis, 2) as kas_:
+        one, two = kas_.all
+        here, there = record("a", at=1, project_id=7), record("b", 2, at=2)
+        one.connected(here)
+        two.connected(there)
+        await kas_.quiet()
+        events.clear()
+        _fill(redis, key, count, size)
+        for store, agent_id in ((kas_.stores[1], "a"), (kas_.stores[0], "b")):
+            with contextlib.suppress(StoreDown):
+                await store.find(agent_id)
+            with contextlib.suppress(StoreDown):
+                await store.listed(7)
+            with contextlib.suppress(StoreDown):
+                await store.listed()
+            await kas_.up()
+        await kas_.passes(LEASE_INTERVAL * 1.2, LEASE_INTERVAL / 4)
+        await kas_.up()
+        await _healed(kas_)
+        await kas_.up()
+        assert list(await one.agents(agent_id="b")) == [there]
+        assert list(await two.agents(agent_id="a")) == [here]
+        assert await two.agents(project_id=7) == [here]
+        assert {r.agent.agent_id for r in await one.agents()} == {"a", "b"}
+        size_now = redis("MEMORY", "USAGE", key)
+    assert size_now < 10_000
+    lines = _lines(events, LogLevel.warn)
+    assert any(
+        "removed a value of another type or size" in (one or "") for one in lines
+    )
+    assert len(lines) <= 12, lines
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_hash_with_many_fields(
+    redis: redisserver.RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read in pages; with too many of them, it is not ours."""
+    monkeypatch.setattr(redis_reading, "PAGE_FIELDS", 50)
+    async with fleet(redis, 2) as kas_:
+        one = kas_.all[0]
+        for number in range(300):
+            one.connected(record("a", number % 250 + 1, at=1))
+        await kas_.quiet()
+        held = await kas_.stores[1].listed()
+        assert len(held) == len(await kas_.stores[1].find("a")) > 200
+        monkeypatch.setattr(redis_reading, "MAX_FIELDS", 100)
+        with pytest.raises(StoreDown, match="more than 100 fields"):
+            await kas_.stores[1].find("a")
+        await kas_.quiet()
+        assert kas_.stores[1].removed == 1
+        monkeypatch.undo()
+        await _healed(kas_)
+        assert len(await kas_.stores[1].find("a")) == len(held)
+
+
+@pytest_twisted.ensureDeferred
+async def test_very_many_kas(redis: redisserver.RedisServer) -> None:
+    """More members than any fleet has kas: the set is removed, and made again."""
+    async with fleet(redis, 1) as kas_:
+        _fill(redis, LAYOUT.everyone, 10 * MAX_KAS + 1, 1)
+        await _healed(kas_)
+        assert redis("SMEMBERS", LAYOUT.everyone) == [MINE]
+
+
 @pytest_twisted.ensureDeferred
 async def test_met_by_several(
     redis: redisserver.RedisServer, events: list[LogEvent]
@@ -187,7 +282,7 @@ async def test_more_than_can_be_removed_at_once(
             assert redis("EXISTS", *keys) == left
 
 
-@pytest.mark.parametrize("command", ["hgetall", "hkeys", "hscan", "exists", "hmget"])
+@pytest.mark.parametrize("command", ["hkeys", "hscan", "exists", "hmget"])
 @pytest_twisted.ensureDeferred
 async def test_one_command_is_forbidden(
     command: str, redis: redisserver.RedisServer, tmp_path: Any, events: list[LogEvent]

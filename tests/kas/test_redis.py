@@ -30,7 +30,13 @@ from kas.redis.client import (
     PING_INTERVAL,
     STEADY,
 )
-from kas.redis.connection import MAX_WAITING, Connection, ask
+from kas.redis.connection import (
+    MAX_REPLY,
+    MAX_WAITING,
+    Connection,
+    RedisTooLarge,
+    ask,
+)
 from kas.redis.dialling import Dialler
 from tunnel.config import RedisSentinel, RedisServer
 
@@ -109,6 +115,72 @@ class ConnectionTests(SynchronousTestCase):
         waiting = self.connection.send([("PING",)])
         self.connection.dataReceived(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         self.assertIn("does not use Redis' protocol", self.failed(waiting))
+
+    def too_large(
+        self, waiting: Deferred[Any], begin: bytes, piece: bytes = b"x" * 65536
+    ) -> RedisTooLarge:
+        """Deliver a response until kas has had enough of it."""
+        self.connection.dataReceived(begin)
+        for _ in range(MAX_REPLY // len(piece) + 1):
+            self.assertEqual(self.connection.failed, "")
+            self.connection.dataReceived(piece)
+            if self.connection.failed:
+                break
+        # The rest is dropped.
+        self.connection.dataReceived(piece)
+        self.assertTrue(self.transport.disconnected)
+        error = self.failureResultOf(waiting, RedisTooLarge).value
+        assert isinstance(error, RedisTooLarge)
+        return error
+
+    def test_a_value_that_is_too_large(self) -> None:
+        first = self.connection.send([("PING",)])
+        waiting = self.connection.send([("GET", b"agent:\xff1")])
+        later = self.connection.send([("PING",)])
+        error = self.too_large(waiting, b"+PONG\r\n$400000000\r\n")
+        self.assertEqual(self.successResultOf(first), [b"PONG"])
+        self.assertEqual(error.keys, (b"agent:\xff1",))
+        text = "redis:6379 sent more than 8 MiB at once, for agent:\\xff1: check"
+        self.assertIn(text, str(error))
+        self.assertIn(text, self.failed(later))
+
+    def test_many_values_that_are_too_many(self) -> None:
+        waiting = self.connection.send([("HKEYS", b"held"), ("GET", b"k")])
+        piece = b"$1\r\nx\r\n" * 9000
+        error = self.too_large(waiting, b"*100000000\r\n", piece)
+        self.assertEqual(error.keys, (b"held",))
+
+    def test_a_transaction_that_returns_too_much(self) -> None:
+        commands: list[Command] = [
+            ("MULTI",),
+            ("SET", b"mine", b"x"),
+            ("SMEMBERS", b"everyone"),
+            ("MGET", b"a", b"b"),
+            ("EVAL", "text", 1, b"of a module"),
+            ("EXEC",),
+        ]
+        waiting = self.connection.send(commands)
+        error = self.too_large(
+            waiting, b"+OK\r\n" + b"+QUEUED\r\n" * 4 + b"*4\r\n+OK\r\n$400000000\r\n"
+        )
+        self.assertEqual(error.keys, (b"everyone", b"a", b"b"))
+        self.assertIn("for everyone and 2 more keys", str(error))
+
+    def test_a_message_that_is_too_large(self) -> None:
+        self.connection.dataReceived(
+            b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$400000000\r\n"
+        )
+        for _ in range(MAX_REPLY // 65536 + 1):
+            self.connection.dataReceived(b"x" * 65536)
+        self.assertIn("sent more than 8 MiB at once", self.connection.failed)
+        self.assertEqual(self.messages, [])
+
+    def test_many_responses_are_not_one(self) -> None:
+        for _ in range(MAX_REPLY // 65536 + 2):
+            waiting = self.connection.send([("GET", b"k")])
+            self.connection.dataReceived(b"$65536\r\n" + b"x" * 65536 + b"\r\n")
+            self.successResultOf(waiting)
+        self.assertEqual(self.connection.failed, "")
 
     def test_unasked_answers(self) -> None:
         self.connection.dataReceived(b"+OK\r\n")
@@ -241,6 +313,21 @@ class ClientTests(SynchronousTestCase):
         self.failureResultOf(second, RedisUnavailable)
         self.assertTrue(transport.disconnected)
         self.assertEqual(self.owner.said, ["up", True, "down"])
+
+    def test_a_key_with_too_large_a_value(self) -> None:
+        """The owner is told once commands can be sent again."""
+        (commands, _), _ = self.connect()
+        asked = self.client.call("GET", b"k")
+        commands.dataReceived(b"$400000000\r\n")
+        for _ in range(MAX_REPLY // 65536 + 1):
+            commands.dataReceived(b"x" * 65536)
+        self.failureResultOf(asked, RedisUnavailable)
+        self.assertIn("for k: check which other", self.client.reason)
+        self.assertEqual(self.owner.wrong, [])
+        self.reactor.advance(FIRST_PAUSE)
+        self.connect()
+        self.assertEqual(self.owner.wrong, [b"k"])
+        self.assertTrue(self.client.up)
 
     def test_an_answer_that_does_not(self) -> None:
         (commands, _), _ = self.connect()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kas.directory.redis_reading import read_lease, read_record
+from kas.directory.redis_reading import MAX_RECORD, read_lease, read_record
 from kas.pb import store_pb2
 from kas.redis import RedisRefused
 from tests.kas.directory.memory import kas, record
@@ -17,5 +17,5 @@ def test_what_is_stored() -> None:
     refused = RedisRefused("WRONGTYPE", "GET")
     for nothing in (None, b"\xff\xff", refused):
         assert read_lease(nothing) is None
-    for nothing in (None, b"\xff\xff"):
+    for nothing in (None, b"\xff\xff", bytes(MAX_RECORD + 1)):
         assert read_record(nothing) is None

@@ -11,6 +11,7 @@ from twisted.python.failure import Failure
 
 from kas.storage.redis_backend import RedisBackend
 from tunnel.errors import CallError, Status
+from tunnel.hosting.stores import StoreLimits
 
 
 def answered(*answer: Any) -> tuple[Any, list[Any]]:
@@ -25,7 +26,7 @@ def answered(*answer: Any) -> tuple[Any, list[Any]]:
     backend.client = Mock(tried=True, call=call)
     backend._seen, backend._now, backend._listener = {}, None, None
     backend._settings = Mock(key_prefix="kas")
-    backend._limits = Mock(keys=1, bytes=1)
+    backend._limits = StoreLimits(keys=1, bytes=1)
     return backend, asked
 
 
