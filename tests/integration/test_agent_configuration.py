@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 import time
 import urllib.request
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from kas.identity.jwt import read_secret, sign
-from tests.integration.processes import PATIENCE, Process, eventually
+from tests.integration.processes import PATIENCE, ROOT, Process, eventually
 from tests.integration.stack import Agentk, Kas
 from tests.integration.test_gitlab import GitLabProcess
 from tools.git_repository import GitRepository, git
@@ -43,6 +44,14 @@ def server(tmp_path: Path, origin: GitRepository) -> Iterator[GitServer]:
     server = GitServer(tmp_path / "served", "kas", SECRET)
     yield server
     server.stop()
+
+
+def peak_memory(pid: int) -> int:
+    """The most memory that a process has had, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) // 1024
 
 
 def configure(kas: Kas, server: GitServer, *more: str) -> None:
@@ -98,6 +107,33 @@ def test_push_break_mend(
     for process in (kas, agentk):
         assert SECRET not in process.said()
     assert not list(lone_kas.state.glob("git-*"))
+
+
+def test_an_agent_that_does_not_read(
+    lone_kas: Kas, origin: GitRepository, server: GitServer
+) -> None:
+    """kas holds one configuration for its agentk, however many streams it opens."""
+    item = "\U0001f600" * 1000
+    text = f"remote_development:\n  a: &a {item}\n  list:\n" + "  - *a\n" * 480
+    origin.commit({FILE: text})
+    configure(lone_kas, server)
+    kas = lone_kas.start()
+    before = peak_memory(kas.pid)
+    token = lone_kas.add_agent("main")
+    arguments = (lone_kas.authority, lone_kas.agents, token, 60)
+    greedy = Process(
+        "greedy",
+        [sys.executable, "-m", "tests.integration.greedy_agent", *map(str, arguments)],
+        lone_kas.folder / "greedy.log",
+        environment={"PYTHONPATH": str(ROOT)},
+    )
+    try:
+        kas.wait_for("agentk refuses it: all opened")
+        # The last stream, and the call that reported the problem.
+        assert lone_kas.streams() <= 2
+        assert peak_memory(kas.pid) - before < 48
+    finally:
+        greedy.kill()
 
 
 def test_pushes_are_announced(
