@@ -94,7 +94,8 @@ class Outbox:
         Queue bytes of a stream; return True if the stream's producer should pause.
         """
         queue = stream.queue
-        if kind == DATA and len(data) < SMALL and queue and queue[-1][0] == DATA:
+        count = len(data)
+        if kind == DATA and count < SMALL and queue and queue[-1][0] == DATA:
             # Small pieces are joined: their boundaries have no meaning, and each frame
             # costs its reader more than its bytes.
             last = queue[-1][1]
@@ -104,8 +105,8 @@ class Outbox:
                 queue.append((DATA, data))
         else:
             queue.append((kind, data))
-        stream.queued += len(data)
-        self.queued += len(data)
+        stream.queued += count
+        self.queued += count
         limits = self._limits
         if (
             stream.queued > limits.send_high
