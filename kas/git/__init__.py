@@ -11,6 +11,7 @@ Git repositories, as modules read them (`tunnel.api.IRepository`).
     outcomes.py      counts of requests to git and Gitaly, by outcome
     pieces.py        processing of long lists in pieces, between other work of kas
     metrics.py       these counts for Prometheus
+    ref_listing.py   lists of refs that git prints, with exact names
     ref_resolver.py  one request at a time, shared by its callers
     repositories.py  the repositories, one object each
     part.py          the repositories, as a part of kas

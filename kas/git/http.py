@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import itertools
 import re
 import shutil
@@ -16,6 +17,7 @@ from zope.interface import implementer
 from kas.git.names import check_commit, full_ref, is_commit
 from kas.git.objects import Objects
 from kas.git.program import Ended, GitProgram
+from kas.git.ref_listing import RefListing
 from kas.git.ref_resolver import Known, RefResolver
 from tunnel.api import GitAddress, IRepository, TreeEntry
 from tunnel.errors import CallError, Status
@@ -31,9 +33,12 @@ HISTORY_DEPTHS = (1000, 2**31 - 1)
 #: Filter that limits a fetch to commits, if the server supports it.
 NO_TREES = "tree:0"
 
-#: Maximum bytes of a list of refs: for each name, `MAX_TOGETHER` of them, and the same
-#: name below other prefixes.
-MAX_LISTED = 4 * 1024 * 1024
+#: Maximum bytes of a list of refs, which kas reads piece by piece: older servers list
+#: all refs of a repository.
+MAX_LISTED = 256 * 1024 * 1024
+
+#: Maximum number of fetches of a ref that changes in the meantime.
+FETCHES = 3
 
 #: Pattern for the line of ``git ls-remote --symref`` that names the branch of HEAD.
 _SYMREF = re.compile(rb"^ref: (refs/heads/[^\t\n]+)\tHEAD$", re.MULTILINE)
@@ -60,6 +65,8 @@ class HttpRepository:
         #: began earlier.
         self._number = 0
         self._objects: Objects | None = None
+        #: The ids that refs have at the server, from the last list.
+        self._there: dict[str, str] = {}
         #: Size of the copy in bytes; 0 before the first fetch.
         self.copy_bytes = 0
         self._resolver = RefResolver(self._fetched, self._unchanged)
@@ -131,9 +138,9 @@ class HttpRepository:
             await self._made(folder)
             objects = Objects(self._program, str(folder))
             for depth in HISTORY_DEPTHS:
-                await self._fetch(str(folder), ref, depth=depth, leaving_out=NO_TREES)
+                tip = await self._fetch(objects, ref, depth, NO_TREES)
                 # The fetched history contains only ancestors of the tip.
-                if await objects.contains(await objects.find(_own(ref)), commit):
+                if await objects.contains(tip, commit):
                     return True
             return False
         finally:
@@ -146,12 +153,13 @@ class HttpRepository:
         return self._objects
 
     async def _fetched(self, ref: str) -> str:
+        wanted = self._there.pop(ref, "")
         if self._objects is None or self._is_old():
-            await self._begin_again(ref)
+            commit = await self._begin_again(ref)
         else:
-            await self._fetch(self._objects.folder, ref)
+            commit = await self._fetch(self._objects, ref, wanted=wanted)
         self.copy_bytes = sum(self._packs())
-        return await self._here().find(_own(ref))
+        return commit
 
     async def _unchanged(self, refs: Sequence[str]) -> Known:
         """
@@ -160,30 +168,43 @@ class HttpRepository:
 
         :raises CallError: if the server cannot be asked.
         """
-        if self._objects is None or self._is_old():
-            return {}
         names = [one for one in refs if not is_commit(one)]
+        if not names or self._objects is None or self._is_old():
+            return {}
+        self._there = there = await self._ids(names)
+        here = await self._objects.refs([_own(one) for one in names])
+        found: dict[str, str | CallError] = {}
+        for ref in names:
+            own = here.get(_own(ref))
+            if ref not in there:
+                found[ref] = _no_ref(ref)
+            elif own is not None and own.id == there[ref]:
+                found[ref] = await self._objects.peeled(own)
+        return found
+
+    async def _ids(self, names: Sequence[str]) -> dict[str, str]:
+        """
+        Return the ids of the objects that refs at the server name, by ref; a ref that
+        does not exist is missing.
+
+        :raises CallError: if the server cannot be asked.
+        """
+        listing = RefListing(names, b"\t")
         ended = await self._program.run(
-            self._objects.folder,
+            str(self._folder),
             "ls-remote",
             "--end-of-options",
             self._address.url,
             *names,
             most=MAX_LISTED,
+            enough=listing.read,
+            keep=False,
             fetches=True,
             configuration=self._configuration(),
         )
         if ended.code:
             raise _fetch_error(ended, names[0], self._program.limits.pack)
-        there = _listed(ended.out)
-        here = await self._objects.refs([_own(one) for one in names])
-        found: dict[str, str | CallError] = {}
-        for ref in names:
-            if ref not in there:
-                found[ref] = _no_ref(ref)
-            elif (own := here.get(_own(ref))) and own.id == there[ref]:
-                found[ref] = own.commit
-        return found
+        return {name: id_ for name, (id_,) in listing.found.items()}
 
     def _is_old(self) -> bool:
         limits = self._program.limits
@@ -194,19 +215,21 @@ class HttpRepository:
         packs = Path(self._here().folder) / "objects" / "pack"
         return [pack.stat().st_size for pack in packs.glob("*.pack")]
 
-    async def _begin_again(self, ref: str) -> None:
+    async def _begin_again(self, ref: str) -> str:
         """Create a new copy, which replaces the old one once it is complete."""
         number = self._number + 1
         folder = self._folder / str(number)
         await self._made(folder)
+        objects = Objects(self._program, str(folder), partial=True)
         try:
-            await self._fetch(str(folder), ref)
+            commit = await self._fetch(objects, ref)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(self._folder / str(number - 2), ignore_errors=True)
         self._number = number
-        self._objects = Objects(self._program, str(folder), partial=True)
+        self._objects = objects
+        return commit
 
     async def _made(self, folder: Path) -> None:
         """Create an empty repository."""
@@ -218,13 +241,42 @@ class HttpRepository:
             raise CallError(Status.UNAVAILABLE, text)
 
     async def _fetch(
-        self, folder: str, ref: str, *, depth: int = 1, leaving_out: str = ""
+        self,
+        objects: Objects,
+        ref: str,
+        depth: int = 1,
+        leaving_out: str = "",
+        wanted: str = "",
+    ) -> str:
+        """
+        Fetch a ref into a copy, and return its commit.
+
+        :param wanted: the id that the ref had at the server; empty if unknown.
+        :raises CallError: if the server does not have the ref, or cannot be asked.
+        """
+        if is_commit(ref):
+            await self._fetch_once(objects, ref, depth, leaving_out)
+            return await objects.find(_own(ref))
+        for _ in range(FETCHES):
+            # git would also fetch refs/heads/refs/tags/v1 as refs/tags/v1.
+            wanted = wanted or (await self._ids([ref])).get(ref, "")
+            if not wanted:
+                raise _no_ref(ref)
+            await self._fetch_once(objects, ref, depth, leaving_out)
+            own = (await objects.refs([_own(ref)])).get(_own(ref))
+            if own is not None and own.id == wanted:
+                return await objects.peeled(own)
+            wanted = ""
+        raise CallError(Status.UNAVAILABLE, f"{ref} changed during each fetch")
+
+    async def _fetch_once(
+        self, objects: Objects, ref: str, depth: int, leaving_out: str
     ) -> None:
         limits = self._program.limits
         settings = self._configuration()
         try:
             ended = await self._program.run(
-                folder,
+                objects.folder,
                 "fetch",
                 "--quiet",
                 f"--depth={depth}",
@@ -238,7 +290,7 @@ class HttpRepository:
                 configuration=settings,
             )
         finally:
-            _sweep(folder)
+            _sweep(objects.folder)
         if ended.code:
             raise _fetch_error(ended, ref, limits.pack)
 
@@ -267,8 +319,13 @@ class HttpRepository:
 
 
 def _own(ref: str) -> str:
-    """Return the name of a server's ref in the copy."""
-    return f"refs/kas/{ref}"
+    """
+    Return the name of a server's ref in the copy.
+
+    In a repository, no ref can have the name of another one as its folder, and a ref of
+    the copy outlives that of the server.
+    """
+    return f"refs/kas/{hashlib.sha256(ref.encode()).hexdigest()}"
 
 
 def _sweep(folder: str) -> None:
@@ -280,15 +337,6 @@ def _sweep(folder: str) -> None:
     packs = copy / "objects" / "pack"
     for left in (*packs.glob("tmp_*"), *copy.rglob("*.lock")):
         left.unlink(missing_ok=True)
-
-
-def _listed(out: bytes) -> dict[str, str]:
-    """Return the ids of the objects that refs name, by ref."""
-    found: dict[str, str] = {}
-    for line in out.decode("utf-8", "replace").splitlines():
-        id_, _, ref = line.partition("\t")
-        found[ref] = id_
-    return found
 
 
 def _no_ref(ref: str) -> CallError:

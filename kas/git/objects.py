@@ -7,9 +7,10 @@ from functools import partial
 
 import attrs
 
-from kas.git.names import MAX_NAME, check_commit, check_path
+from kas.git.names import MAX_NAME, check_commit, check_path, is_commit
 from kas.git.pieces import in_pieces
 from kas.git.program import Ended, GitProgram
+from kas.git.ref_listing import RefListing
 from tunnel.api import TreeEntry, TreeEntryKind
 from tunnel.errors import CallError, Status
 
@@ -37,8 +38,9 @@ _FOLDER = TreeEntryKind.FOLDER
 #: size.
 _HEAD = 128
 
-#: Maximum bytes of a list of refs that a caller names.
-MAX_REFS = 4 * 1024 * 1024
+#: Maximum bytes of a list of refs, which kas reads piece by piece: a repository may
+#: have a hundred thousand refs below a name.
+MAX_REFS = 64 * 1024 * 1024
 
 
 @attrs.frozen
@@ -47,10 +49,13 @@ class LocalRef:
     A ref.
 
     :ivar id: the object that it names, which may be a tag.
+    :ivar is_commit: whether the object is a commit.
+    :ivar tagged: the object that the tag names; empty if it is no tag.
     """
 
     id: str
-    commit: str
+    is_commit: bool
+    tagged: str
 
 
 class _Enough(CallError):
@@ -80,42 +85,74 @@ class Objects:
 
     async def find(self, ref: str) -> str:
         """
-        Return the commit of *ref*, which is a full name.
+        Return the commit of *ref*, which is a full name, ``HEAD``, or the id of a
+        commit.
 
         :raises CallError: NOT_FOUND if the ref does not exist.
+        """
+        if ref == "HEAD":
+            # git would take a branch of this name for a HEAD without a commit.
+            branch = await self.default_branch()
+            if branch != "HEAD":
+                found = (await self.refs([branch])).get(branch)
+                if found is None:
+                    raise CallError(
+                        Status.NOT_FOUND, f"the repository has no {_shown(ref)}"
+                    )
+                return await self.peeled(found)
+        elif not is_commit(ref):
+            found = (await self.refs([ref])).get(ref)
+            if found is None:
+                text = f"the repository has no {_shown(ref)}"
+                raise CallError(Status.NOT_FOUND, text)
+            return await self.peeled(found)
+        return await self._commit(ref)
+
+    async def refs(self, names: Sequence[str]) -> dict[str, LocalRef]:
+        """Return those refs of *names*, which are full names, that exist."""
+        listing = RefListing(names, b" ", 3)
+        ended = await self._program.run(
+            self.folder,
+            "for-each-ref",
+            "--format=%(objectname) %(objecttype) %(*objectname) %(refname)",
+            "--end-of-options",
+            *names,
+            most=MAX_REFS,
+            enough=listing.read,
+            keep=False,
+        )
+        if ended.code:
+            raise self._failed(ended, "the refs cannot be read")
+        return {
+            name: LocalRef(id_, kind == "commit", tagged)
+            for name, (id_, kind, tagged) in listing.found.items()
+        }
+
+    async def peeled(self, ref: LocalRef) -> str:
+        """
+        Return the commit of a ref.
+
+        :raises CallError: NOT_FOUND if the ref does not lead to a commit.
+        """
+        return ref.id if ref.is_commit else await self._commit(ref.id)
+
+    async def _commit(self, name: str) -> str:
+        """
+        Return the commit of an object.
+
+        :param name: the id of the object; or ``HEAD``, which names an object itself.
         """
         ended = await self._program.run(
             self.folder,
             "rev-parse",
             "--verify",
             "--end-of-options",
-            f"{ref}^{{commit}}",
+            f"{name}^{{commit}}",
         )
         found = ended.out.decode("ascii", "replace").strip()
         if ended.code or not found:
-            raise self._failed(ended, f"the repository has no {_shown(ref)}")
+            raise self._failed(ended, f"the repository has no {_shown(name)}")
         return check_commit(found)
-
-    async def refs(self, names: Sequence[str]) -> dict[str, LocalRef]:
-        """Return those refs of *names* (full names) that exist and lead to commits."""
-        ended = await self._program.run(
-            self.folder,
-            "for-each-ref",
-            "--format=%(refname) %(objectname) %(objecttype) %(*objectname) "
-            "%(*objecttype)",
-            "--end-of-options",
-            *names,
-            most=MAX_REFS,
-        )
-        if ended.code:
-            raise self._failed(ended, "the refs of the copy cannot be read")
-        found: dict[str, LocalRef] = {}
-        for line in ended.out.decode("utf-8", "replace").splitlines():
-            name, id_, kind, tagged, tagged_kind = line.split(" ")
-            # An annotated tag is an object of its own.
-            if "commit" in (kind, tagged_kind):
-                found[name] = LocalRef(id_, tagged or id_)
-        return found
 
     async def default_branch(self) -> str:
         """See `IRepository.default_branch`."""

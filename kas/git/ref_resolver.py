@@ -14,9 +14,10 @@ from itertools import islice
 from typing import Final, NoReturn
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tunnel.errors import CallError
+from tunnel.errors import CallError, Status
 from tunnel.toolkit.single_flight import SingleFlight
 
 __all__ = ["MAX_TOGETHER", "Known", "RefResolver"]
@@ -34,9 +35,11 @@ class RefResolver:
     Resolver of refs; callers that arrive during a request share the next request.
 
     :param ask: resolves one ref.
-    :param look: compares several refs with what `ask` returned before; None if each ref
+    :param look: compares refs with what `ask` returned before; None if each ref
         needs its own request.  Neither is called before the last call has finished.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -79,12 +82,15 @@ class RefResolver:
 
     async def _run(self, batch: Mapping[str, SingleFlight[str]]) -> None:
         self._known = {}
-        if self._look is not None and len(batch) > 1:
+        if self._look is not None:
             try:
                 self._known = await self._look([*batch])
             except CallError as error:
                 # The server would refuse the other requests, too.
                 self._known = dict.fromkeys(batch, error)
+            except Exception:
+                self._log.failure("comparing refs failed")
+                self._known = dict.fromkeys(batch, _failed())
         # Refs that need no further request do not wait for the others.
         for ref in sorted(batch, key=lambda one: one not in self._known):
             try:
@@ -92,6 +98,9 @@ class RefResolver:
             except (CallError, CancelledError):
                 # The callers have the error.
                 continue
+            except Exception:
+                # The next refs must not wait for ever.
+                self._log.failure("resolving {ref} failed", ref=ref)
 
     async def _resolved(self, ref: str) -> str:
         known = self._known.get(ref)
@@ -100,10 +109,16 @@ class RefResolver:
         return known or await self._ask(ref)
 
 
+def _failed() -> CallError:
+    return CallError(Status.INTERNAL, "kas failed to read the ref; see its log")
+
+
 def _copy_error(failure: Failure) -> NoReturn:
     # Create a new exception for each caller, because raising it adds frames to its
     # traceback.
-    failure.trap(CallError)
     error = failure.value
-    assert isinstance(error, CallError)
+    if isinstance(error, CancelledError):
+        raise error
+    if not isinstance(error, CallError):
+        raise _failed()
     raise CallError(error.status, error.message)

@@ -856,5 +856,48 @@ async def test_many_refs_at_once(remote: Place) -> None:
         assert error.status is Status.NOT_FOUND, error
 
 
+@async_test
+async def test_names_that_git_takes_for_others(place: Place) -> None:
+    """Authors of branches cannot choose what other names lead to."""
+    origin, repository = place.origin, place.repository()
+    commit = origin.commit({"a": "x"})
+    evil = origin.commit({"a": "evil"}, branch="evil")
+    for name in (
+        "refs/heads/refs/heads/prod",
+        "refs/heads/refs/tags/v2",
+        "refs/heads/x/refs/heads/main",
+        "refs/heads/refs/heads/main\u2028/refs/heads/main",
+        "refs/heads/x\u2028y",
+        "refs/heads/HEAD",
+    ):
+        origin.run("update-ref", name, evil)
+    refs = ("HEAD", "main", "refs/heads/main", commit)
+    for _ in range(2):
+        asked = [Deferred.fromCoroutine(_resolved(repository, ref)) for ref in refs]
+        assert await gatherResults(asked) == [commit] * len(refs)
+        for ref in ("prod", "refs/tags/v2", "refs/heads/nothing"):
+            error = await fails(_resolved(repository, ref))
+            assert error.status is Status.NOT_FOUND, ref
+        assert await _resolved(repository, "x\u2028y") == evil
+    assert not await repository.contains("main", evil)
+    error = await fails(repository.contains("prod", evil))
+    assert error.status is Status.NOT_FOUND
+    # The branch of HEAD is gone, and another one is called HEAD.
+    origin.run("update-ref", "-d", "refs/heads/main")
+    assert (await fails(_resolved(repository, "HEAD"))).status is Status.NOT_FOUND
+
+
+@async_test
+async def test_a_name_that_becomes_a_folder(remote: Place) -> None:
+    """A ref of the copy outlives that of the server, and blocks no other name."""
+    commit = remote.origin.commit({"a": "x"})
+    remote.origin.run("branch", "release")
+    repository = remote.repository()
+    assert await _resolved(repository, "release") == commit
+    remote.origin.run("branch", "-D", "release")
+    remote.origin.run("branch", "release/1.0")
+    assert await _resolved(repository, "release/1.0") == commit
+
+
 async def _resolved(repository: IRepository, ref: str) -> str:
     return await repository.resolve(ref)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
@@ -39,7 +40,7 @@ class Server:
         self._waiting.append(Deferred())
         return self._waiting[-1]
 
-    def respond(self, error: CallError | None = None) -> None:
+    def respond(self, error: Exception | None = None) -> None:
         """Respond to the request."""
         waiting = self._waiting.pop()
         if error is None:
@@ -75,9 +76,10 @@ def test_refs_that_have_not_changed() -> None:
     """One request suffices for them, and they do not wait for changed refs."""
     server = Server()
     first = server.get("a")
+    server.known = {"a": "0"}
     found = {ref: server.get(ref) for ref in ("changed", "b", "c", "gone")}
     server.respond()
-    assert first == ["commit of a"]
+    assert first == ["0"]
     assert server.requests[1] == ("look", "changed", "b", "c", "gone")
     gone = CallError(Status.NOT_FOUND, "gone")
     server.known = {"b": "1", "c": "2", "gone": gone}
@@ -89,39 +91,64 @@ def test_refs_that_have_not_changed() -> None:
     late = server.get("b")
     server.respond()
     assert found["changed"] == ["commit of changed"] and late == []
+    server.known = {}
+    server.respond()
     server.respond()
     assert late == ["commit of b"]
 
 
-def test_a_server_that_is_down() -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_server_that_is_down(is_known: bool) -> None:
     """It gets one request for all, and not one for each."""
     server = Server()
-    first = server.get("a")
+    server.known = {"a": "0"}
+    server.get("a")
     others = [server.get(ref) for ref in "bcde"]
-    server.respond(down())
-    server.respond(down())
-    for found in (first, *others):
+    server.respond()
+    # An unexpected error, too, must leave nobody waiting.
+    server.respond(down() if is_known else IndexError("no"))
+    for found in others:
         assert isinstance(found[0], Failure)
-        assert "down" in str(found[0].value)
+        assert found[0].check(CallError)
+        assert ("down" in str(found[0].value)) is is_known
     assert len(server.requests) == 2
     # Each caller has an error of its own.
     assert len({id(one[0].value) for one in others}) == 4
     # And later ones have none of theirs.
     found = server.get("b")
     server.respond()
+    server.respond()
     assert found == ["commit of b"]
+
+
+def test_an_unexpected_error() -> None:
+    """The refs behind it are resolved."""
+    server = Server()
+    server.get("0")
+    found = {ref: server.get(ref) for ref in "abc"}
+    server.respond()
+    server.respond()
+    server.respond()
+    server.respond(ValueError("no"))
+    assert found["a"][0].check(CallError)
+    server.respond()
+    server.respond()
+    assert (found["b"], found["c"]) == (["commit of b"], ["commit of c"])
 
 
 def test_very_many() -> None:
     server = Server()
+    server.known = {"a": "0"}
     server.get("a")
     refs = [f"r{number}" for number in range(MAX_TOGETHER + 1)]
     found = [server.get(ref) for ref in refs]
-    server.known = dict.fromkeys(refs, "1")
     server.respond()
+    server.known = dict.fromkeys(refs, "1")
     assert len(server.requests[1]) == MAX_TOGETHER + 1
     server.respond()
     assert found[:-1] == [["1"]] * MAX_TOGETHER
+    server.known = {}
+    server.respond()
     server.respond()
     assert found[-1] == [f"commit of {refs[-1]}"]
 
@@ -129,13 +156,14 @@ def test_very_many() -> None:
 def test_callers_that_leave() -> None:
     """They take nothing from the others."""
     server = Server()
+    server.known = {"a": "0"}
     server.get("a")
     leaving = [server.resolver.get("b"), server.resolver.get("c")]
     staying = server.get("b")
     for one in leaving:
         one.addErrback(lambda failure: None)
         one.cancel()
-    server.known = {"b": "1", "c": "2"}
     server.respond()
+    server.known = {"b": "1", "c": "2"}
     server.respond()
     assert staying == ["1"]
