@@ -215,8 +215,10 @@ class AdmissionSettings:
     )
 
     def __attrs_post_init__(self) -> None:
-        if bool(self.service) == bool(self.url):
-            raise Invalid("needs either service or url", "service")
+        if self.service and self.url:
+            raise Invalid("excludes url; remove one of the two", "service")
+        if not (self.service or self.url):
+            raise Invalid("is missing; name a Service, or set url", "service")
         if self.url and not self.host:
             raise Invalid("must be https://HOST:PORT, without a path", "url")
 

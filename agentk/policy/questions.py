@@ -24,6 +24,7 @@ from tunnel.kubernetes import (
 
 __all__ = [
     "AGENTK",
+    "CONNECTIONS",
     "Identity",
     "Question",
     "added_groups",
@@ -48,7 +49,7 @@ _CONTENT_TYPE: Final = re.compile(rb"\r\ncontent-type:([^\r\n]*)", re.IGNORECASE
 
 #: Subresources that open a connection into a pod: Kubernetes requires the verb create,
 #: whatever the method is.
-_CONNECTIONS: Final = frozenset({"attach", "exec", "portforward"})
+CONNECTIONS: Final = frozenset({"attach", "exec", "portforward"})
 
 #: Names of service accounts; the API server takes any other name for a user's.
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
@@ -334,7 +335,7 @@ def _question(
     if verb == "proxy":
         # The verb in the path of API servers before 1.10.
         verb, subresource, rest = _VERBS.get(method, ""), "proxy", info.parts[2:]
-    elif subresource in _CONNECTIONS:
+    elif subresource in CONNECTIONS:
         verb = "create"
     query = target.partition(b"?")[2]
     argv0 = excluded = ""

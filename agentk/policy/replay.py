@@ -11,7 +11,13 @@ import attrs
 import msgspec
 
 from agentk.policy.engine import Engine, PolicyDecision
-from agentk.policy.questions import AGENTK, Identity, Question, with_creation
+from agentk.policy.questions import (
+    AGENTK,
+    CONNECTIONS,
+    Identity,
+    Question,
+    with_creation,
+)
 from tunnel.kubernetes import Purpose, RequestOrigin, Right
 
 __all__ = ["ChangedDecision", "Replay", "replay"]
@@ -117,8 +123,10 @@ def _questions(event: _Line) -> Iterator[Question]:
     if not event.resource:
         yield Question.to_path(origin, identity, event.verb, event.path)
         return
+    # In the log, a WebSocket has the verb of its method.
+    verb = "create" if event.subresource in CONNECTIONS else event.verb
     right = Right(
-        event.verb,
+        verb,
         event.resource,
         event.group,
         event.subresource,

@@ -154,7 +154,8 @@ def _get(
     """
     Show objects of all clusters.
 
-    KIND is deployments, statefulsets, daemonsets, jobs, cronjobs, nodes or events.  The
+    KIND is deployments, statefulsets, daemonsets, jobs, cronjobs, nodes, events,
+    services, or a kind that declares applications, such as kustomizations.  The
     rows come from kas, not from the clusters, so clusters that are offline appear as
     they were last seen.  With --view, KIND may be omitted.
     """
@@ -399,7 +400,11 @@ def _names(clusters: str) -> list[str]:
 
 
 #: Answer to a query of a kind that live data may not have.
-NO_ROWS = "no rows; 'kasctl get --view kinds' lists the kinds that live data has"
+NO_ROWS = (
+    "no rows; there are rows of deployments, statefulsets, daemonsets, jobs, cronjobs, "
+    "nodes, events, services, and objects that declare applications; for pods, see "
+    "'kasctl problems' and 'kasctl top pods'"
+)
 
 NO_LIVE_DATA = (
     "kas has no live data: enable the module cluster_data in agentk (modules: "

@@ -156,6 +156,8 @@ def test_webhook(admitted: AdmissionStand) -> None:
     before = count()
     alice.ok("create", "configmap", "x")
     assert count() == before + 1
+    assert alice.ok("auth", "can-i", "create", "configmaps") == "yes\n"
+    assert USER in alice.ok("auth", "whoami")
     # A kas cannot remove the registration, and not hide behind a mark of its own.
     root = stand.user("root", "--as-agent")
     done = root("delete", "validatingwebhookconfiguration", stand.name)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from agentk.policy.engine import PolicyDecision
 from agentk.policy.questions import Identity, Question, added_groups
 from agentk.policy.via import VIA
-from tunnel.kubernetes import Purpose, RequestOrigin
+from tunnel.kubernetes import Purpose, RequestOrigin, is_self_review
 
 __all__ = ["MAX_REASON", "alternatives", "response"]
 
@@ -71,6 +71,8 @@ def _questions(
     content = request.get("object") or request.get("oldObject") or {}
     name = str(request.get("name") or "")
     verbs = _verbs(request, subresource)
+    group, plural = str(resource.get("group") or ""), str(resource["resource"])
+    discovers = verbs == _VERBS["CREATE"] and is_self_review(group, plural)
     if verbs == _VERBS["DELETE"] and not name:
         # The API server asks about each object of a deletecollection.
         verbs = ("deletecollection",)
@@ -84,12 +86,13 @@ def _questions(
                 RequestOrigin(module, purpose),
                 identity,
                 verb,
-                group=str(resource.get("group") or ""),
-                resource=str(resource["resource"]),
+                group=group,
+                resource=plural,
                 subresource=subresource,
                 namespace=str(request.get("namespace") or ""),
                 name=name,
                 argv0=str(command[0]) if command else "",
+                discovers=discovers,
             )
 
 

@@ -259,6 +259,25 @@ def test_diff(policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["diff", policy, policy, "--replay", str(log)]) == 0
 
 
+@pytest.mark.parametrize("verb", ["get", "create"])
+def test_replay_of_sessions(verb: str) -> None:
+    """A WebSocket is a GET request, and needs the verb create."""
+    event = {
+        "action": "kubernetes.request",
+        "stage": "begun",
+        "verb": verb,
+        "resource": "pods",
+        "subresource": "exec",
+        "namespace": "a",
+        "name": "web",
+    }
+    rule = f"rules: [{ALL}, {{name: d, deny: [create], resources: [pods/exec]}}]"
+    line = json.dumps(event).encode()
+    found = replay([line], engine_of(f"rules: [{ALL}]"), engine_of(rule))
+    (change,) = found.changes
+    assert change.after == "deny by d"
+
+
 def test_replay_is_limited() -> None:
     """The list of changes has a limit; the number of requests does not."""
     old, new = engine_of(f"rules: [{ALL}]"), Engine(policy_of(""))

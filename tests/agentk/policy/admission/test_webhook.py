@@ -186,6 +186,23 @@ def test_decisions(world: WebhookWorld) -> None:
     assert dict(world.guard.admissions) == {"allowed": 2, "denied": 3}
 
 
+def test_questions_about_own_rights(world: WebhookWorld) -> None:
+    """``kubectl auth can-i`` needs them, and no rule."""
+    for resource, group in (
+        ("selfsubjectaccessreviews", "authorization.k8s.io"),
+        ("selfsubjectreviews", "authentication.k8s.io"),
+    ):
+        kind = {"group": group, "version": "v1", "resource": resource}
+        _, said = world.ask(resource=kind, namespace="")
+        assert said["response"]["allowed"], resource
+    kind = {
+        "group": "authorization.k8s.io",
+        "version": "v1",
+        "resource": "subjectaccessreviews",
+    }
+    assert not world.ask(resource=kind, namespace="")[1]["response"]["allowed"]
+
+
 def test_warnings(tmp_path: Path) -> None:
     world = WebhookWorld(tmp_path, f"mode: warn\n{POLICY}")
     world.run(world.webhook.start())
