@@ -68,6 +68,13 @@ KNOWN_SECONDS: Final = 60.0
 LATE: Final = 0.05
 
 
+#: Reason of denials while agentk has no policy.
+_UNREAD: Final = (
+    "agentk cannot use the policy of the cluster's owner; the owner finds the reason "
+    "in its log and at /readiness"
+)
+
+
 @attrs.frozen
 class _Loaded:
     """
@@ -398,7 +405,8 @@ class PolicyGuard:
         if question.identity.problem:
             return PolicyDecision(False, "identities", question.identity.problem)
         if self._loaded is None:
-            return PolicyDecision(False, "", f"it cannot be used: {self.problem}")
+            # Users must not see the problem: it names files of agentk.
+            return PolicyDecision(False, "", _UNREAD)
         return self._loaded.engine.decide(question)
 
     def _enforce(self, question: Question) -> None:
@@ -561,9 +569,13 @@ class PolicyGuard:
 def _denial(
     question: Question, decision: PolicyDecision, is_unread: bool
 ) -> OwnerDenial:
+    what = (
+        f"{question.what} is denied"
+        if is_unread
+        else f"{question.what} is forbidden by the policy of the cluster's owner"
+    )
     return OwnerDenial(
-        f"{question.what} is forbidden by the policy of the cluster's owner: "
-        f"{decision.reason}",
+        f"{what}: {decision.reason}",
         decision.rule,
         Status.UNAVAILABLE if is_unread else Status.PERMISSION_DENIED,
     )

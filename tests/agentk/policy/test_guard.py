@@ -98,6 +98,9 @@ def test_failed_start(tmp_path: Path) -> None:
         with pytest.raises(OwnerDenial) as caught:
             ask(world, "GET", "/version")
         assert caught.value.code == 503
+        # Users see neither the file nor its content.
+        assert str(tmp_path) not in caught.value.message
+        assert "agentk cannot use the policy" in caught.value.message
         # It recovers by itself.
         world.write(READ)
         world.later(2 * LOOK_SECONDS)
