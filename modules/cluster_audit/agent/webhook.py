@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import re
@@ -72,7 +73,8 @@ class WebhookEvents:
     _size: int = 0
     #: Events that kas gets next.
     _events: list[wire.Event] = attrs.field(factory=list, init=False)
-    _seen: Recent[tuple[str, str], None] = attrs.field(
+    #: Digests: a client can choose the audit id, and use that of another request.
+    _seen: Recent[bytes, None] = attrs.field(
         factory=lambda: Recent(MAX_RECENT), init=False
     )
     #: Fires when there is something to send.
@@ -135,7 +137,8 @@ class WebhookEvents:
             await self._wait
 
     def _is_new(self, event: wire.Event) -> bool:
-        key = (event.audit_id, event.stage)
+        text = event.SerializeToString(deterministic=True)
+        key = hashlib.sha256(text).digest()
         is_new = key not in self._seen
         self._seen[key] = None
         return is_new

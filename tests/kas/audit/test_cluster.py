@@ -85,6 +85,43 @@ def test_forged_ids() -> None:
     assert "credential" not in found
 
 
+def test_ids_that_the_client_chose() -> None:
+    """Each request of a client is found, whatever id it sends."""
+    mallory = {**ADMIN, "user": "mallory"}
+    clusters = [
+        theirs("1", outcome="403", **mallory),
+        theirs("1", 1, **mallory),
+        theirs("1", name="web-1", **mallory),
+        theirs("1", stage="begun", resource="secrets", **mallory),
+        theirs("1", verb="get"),
+    ]
+    found = joined(clusters, [ours("1", verb="get", resource="pods")])
+    assert len(found) == len(clusters)
+    assert [one["verb"] for one in found if "credential" in one] == ["get"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"verb": "get"}, {"resource": "secrets"}, {"name": "web-1"}, {"as": "bob"}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_an_event_of_kas_about_another_request(changed: dict[str, str]) -> None:
+    """The id alone does not name a credential."""
+    (found,) = joined([theirs("1")], [ours("1", **changed)])
+    assert "credential" not in found
+
+
+def test_the_fields_of_kas() -> None:
+    """kas does not know the name of a new object, and has longer texts."""
+    clusters = [theirs("1", verb="create"), theirs("2", name="x" * 300)]
+    user: dict[str, Any] = {"as": "alice"}
+    clusters += [theirs("3", **user)]
+    kas = [ours("1", verb="create"), ours("2", name="x" * 400)]
+    kas += [ours("3", **user)]
+    assert all("credential" in one for one in joined(clusters, kas))
+    assert "credential" in joined([theirs("4", stage="begun")], [ours("4")])[0]
+
+
 def test_another_agent() -> None:
     (found,) = joined([theirs("1")], [ours("1", agent_id="8")])
     assert "credential" not in found

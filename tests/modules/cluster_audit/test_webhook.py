@@ -174,6 +174,24 @@ def test_repeated_requests(stuck: Stuck) -> None:
     assert not stuck.waiting
 
 
+def test_an_audit_id_that_the_client_chose(stuck: Stuck) -> None:
+    """Each request is stored, also with the id of another one."""
+    changes: list[dict[str, Any]] = [
+        {},
+        {"user": {"username": "mallory"}},
+        {"verb": "delete"},
+        {"responseStatus": {"code": 403}},
+        {"requestReceivedTimestamp": "2026-05-01T12:00:00.204107Z"},
+    ]
+    for changed in changes:
+        stuck.post(body_of("1", **changed))
+        stuck.post(body_of("1", **changed))
+    stuck.run()
+    while stuck.waiting:
+        stuck.answer()
+    assert stuck.stored == len(changes)
+
+
 @pytest.mark.parametrize(
     "body",
     [b"{", b"[]", b"{}", b'{"items": 7}', b'{"items": [7, {}]}', b"[" * 9999],
