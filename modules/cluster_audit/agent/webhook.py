@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 import secrets
 from collections import deque
@@ -17,7 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
-from modules.cluster_audit.agent.events import EventReader, InvalidEvent
+from modules.cluster_audit.agent.events import EventReader, InvalidEvent, decoded
 from modules.cluster_audit.wire import cluster_audit_pb2 as wire
 from tunnel.http1 import (
     Exchange,
@@ -173,14 +172,17 @@ class WebhookEvents:
 def _parsed(body: bytes, reader: EventReader) -> tuple[list[wire.Event], int]:
     """Return the events of a request, and the number of those that are invalid."""
     try:
-        items = json.loads(body)["items"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        items = decoded(body)["items"]
+    except (ValueError, KeyError, TypeError):
         return [], max(body.count(_MARK), 1)
     events: list[wire.Event] = []
     invalid = 0
     for item in items if isinstance(items, list) else ():
+        if not isinstance(item, dict):
+            invalid += 1
+            continue
         try:
-            event = reader.of(item) if isinstance(item, dict) else None
+            event = reader.of(item)
         except InvalidEvent:
             invalid += 1
             continue

@@ -48,6 +48,23 @@ def event(audit_id: str, **changed: Any) -> dict[str, Any]:
     }
 
 
+#: Bodies of requests that API servers accept, or write to their log unread.
+ODD_BODIES: dict[str, bytes] = {
+    "arrays": b"[" * 100_000 + b"]" * 100_000,
+    "objects": b'{"a\\"]":[' * 50_000 + b'"}"' + b"]}" * 50_000,
+    "number": b"1" * 10_000,
+    "bytes": b'"\xff\xfe"',
+    "surrogate": b'"\\ud800"',
+}
+
+
+def with_body(text: str, body: bytes) -> bytes:
+    """Return the JSON text of `event` with another body of the request."""
+    found = text.encode().replace(b'{"key":"s3cret"}', body)
+    assert body in found
+    return found
+
+
 def text_of(*events: dict[str, Any]) -> str:
     """Return the lines of events."""
     return "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in events)

@@ -9,7 +9,13 @@ import pytest
 
 from modules.cluster_audit.agent.events import EventReader, InvalidEvent
 from modules.cluster_audit.wire import cluster_audit_pb2 as wire
-from tests.modules.cluster_audit.pair import AGENTK, event
+from tests.modules.cluster_audit.pair import (
+    AGENTK,
+    ODD_BODIES,
+    event,
+    text_of,
+    with_body,
+)
 
 
 def read(everything: bool = False, **changed: Any) -> wire.Event | None:
@@ -106,10 +112,17 @@ def test_odd_events(changed: dict[str, Any]) -> None:
     assert found.ByteSize() < 2000
 
 
+@pytest.mark.parametrize("name", ODD_BODIES)
+def test_bodies_that_clients_choose(name: str) -> None:
+    """A client cannot hide a request behind its body."""
+    line = with_body(text_of(event("1")), ODD_BODIES[name])
+    assert EventReader().read(line) == read()
+
+
 @pytest.mark.parametrize(
     "line",
-    [b"", b"{", b"[]", b"7", b"{}", b'{"auditID": "1"}', b"[" * 100_000],
-    ids=["empty", "half", "list", "number", "no id", "no stage", "nested"],
+    [b"", b"{", b"[]", b"7", b"{}", b'{"auditID": "1"}', b"[" * 100_000, b'["\\'],
+    ids=["empty", "half", "list", "number", "no id", "no stage", "nested", "string"],
 )
 def test_lines_that_are_not_events(line: bytes) -> None:
     with pytest.raises(InvalidEvent):

@@ -17,7 +17,13 @@ from modules.cluster_audit.agent.events import EventReader
 from modules.cluster_audit.agent.module import ClusterAuditOptions
 from modules.cluster_audit.agent.webhook import AuditWebhook, WebhookEvents
 from modules.cluster_audit.wire import cluster_audit_pb2 as wire
-from tests.modules.cluster_audit.pair import event, in_one_thread
+from tests.modules.cluster_audit.pair import (
+    ODD_BODIES,
+    event,
+    in_one_thread,
+    text_of,
+    with_body,
+)
 from tunnel.config import read
 from tunnel.errors import CallError, ConfigurationError, Status
 
@@ -205,6 +211,26 @@ def test_requests_that_are_not_events(stuck: Stuck, body: bytes) -> None:
         stuck.answer()
     assert stuck.ids() == ["1"]
     assert stuck.errors == []
+
+
+@pytest.mark.parametrize("name", ODD_BODIES)
+def test_bodies_that_clients_choose(stuck: Stuck, name: str) -> None:
+    """The body of one request hides neither that request nor others."""
+    odd = with_body(text_of(event("2")), ODD_BODIES[name])
+    items = [text_of(event("1")).encode(), odd, text_of(event("3")).encode()]
+    stuck.run()
+    assert stuck.post(b'{"items":[' + b",".join(items) + b"]}") == OK
+    assert stuck.ids() == ["1", "2", "3"]
+    assert stuck.events.left_out == 0
+
+
+def test_an_item_that_is_not_an_event(stuck: Stuck) -> None:
+    """The others are stored."""
+    stuck.run()
+    items = [{}, event("1"), 7]
+    assert stuck.post(json.dumps({"items": items}).encode()) == OK
+    assert stuck.ids() == ["1"]
+    assert stuck.requests[0].left_out == 2
 
 
 def test_refused_requests(stuck: Stuck) -> None:
