@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from modules.cluster_audit.agent.events import EventReader
 from modules.cluster_audit.agent.log_files import (
     MAX_FILES,
+    LogConflict,
     LogFiles,
     LogGone,
     LogRenamed,
@@ -36,7 +37,8 @@ class LogFollower:
     has the log.
 
     :param call: calls a method of kas.
-    :ivar left_out: number of lines and files that could not be read.
+    :ivar left_out: number of lines and files that could not be read, and of conflicts
+        between files.
     """
 
     _log = Logger()
@@ -66,6 +68,14 @@ class LogFollower:
                     await deferLater(self._clock, POLL_SECONDS)
             except LogRenamed:
                 await deferLater(self._clock, POLL_SECONDS)
+            except LogConflict as error:
+                self.left_out += 1
+                self._mark = ""
+                self._log.error(
+                    "{reason}; agentk reads all of them again, so kas may store events "
+                    "twice. Remove copies of the log from its folder",
+                    reason=str(error),
+                )
             except LogGone as error:
                 self.left_out += 1
                 self._mark = ""

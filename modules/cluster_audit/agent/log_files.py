@@ -6,6 +6,7 @@ import glob
 import gzip
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,15 +17,27 @@ import attrs
 from modules.cluster_audit.agent.events import EventReader, InvalidEvent
 from modules.cluster_audit.wire import cluster_audit_pb2 as wire
 
-__all__ = ["ClusterLogFile", "LogFiles", "LogGone", "LogRenamed", "Piece"]
+__all__ = [
+    "ClusterLogFile",
+    "LogConflict",
+    "LogFiles",
+    "LogGone",
+    "LogRenamed",
+    "Piece",
+]
 
 #: Maximum number of files that are looked at, the newest ones: API servers keep 10 by
 #: default in most installations.
 MAX_FILES = 32
 
-#: Bytes at the beginning of a file that identify it: they have the audit id of the
-#: first event, which no other file has.
-MARK_BYTES = 4096
+#: Maximum bytes of the first line that identify a file.  The time of the request is at
+#: the end of the line, and a client chooses most of the rest.  A line with both bodies
+#: is shorter: API servers limit a body to 3 MiB, and JSON has at most six bytes for
+#: one.
+MAX_FIRST_LINE = 64 * 1024**2
+
+#: Bytes of the first line in memory.
+_PART_BYTES = 256 * 1024
 
 #: Maximum bytes of one read; a longer line is left out.
 READ_BYTES = 4 * 1024**2
@@ -36,6 +49,10 @@ MAX_EVENTS, MAX_BYTES = 500, 1024**2
 
 class LogGone(Exception):
     """Error for a file that was removed before it was read to its end."""
+
+
+class LogConflict(Exception):
+    """Error for files with the same first line."""
 
 
 class LogRenamed(Exception):
@@ -80,6 +97,10 @@ class LogFiles:
     """
 
     path: Path
+    #: Marks by the state of the file, from the last call of `all`.
+    _marks: dict[tuple[int, ...], str] = attrs.field(
+        factory=dict, init=False, eq=False, repr=False
+    )
 
     def all(self) -> list[ClusterLogFile]:
         """Return the files that have at least one whole line, oldest first."""
@@ -91,13 +112,28 @@ class LogFiles:
             for one in self.path.parent.glob(pattern)
         }
         paths = [rotated[name] for name in sorted(rotated)][-MAX_FILES + 1 :]
-        found: dict[str, ClusterLogFile] = {}
+        found: dict[tuple[int, ...], ClusterLogFile] = {}
+        marks: dict[tuple[int, ...], str] = {}
         for path in (*paths, self.path):
-            with suppress(FileNotFoundError, EOFError, gzip.BadGzipFile):
-                if mark := _mark(path):
+            with (
+                suppress(FileNotFoundError, EOFError, gzip.BadGzipFile),
+                _open(path) as file,
+            ):
+                state = _state(file)
+                marks[state] = self._marks.get(state) or _mark_of(file)
+                if mark := marks[state]:
                     # Between two looks, a file may have been renamed: keep one of them.
-                    found[mark] = ClusterLogFile(mark, path)
-        return list(found.values())
+                    found[state[:2]] = ClusterLogFile(mark, path)
+        self._marks.clear()
+        self._marks.update(marks)
+        counts = Counter(one.mark for one in found.values())
+        return [
+            # kas has a place of one of these files, but it is unknown of which.
+            attrs.evolve(one, mark=_of_inode(one.mark, inode))
+            if counts[one.mark] > 1
+            else one
+            for inode, one in found.items()
+        ]
 
     def end(self, mark: str) -> int:
         """Return the offset after the last whole line of a file."""
@@ -118,6 +154,7 @@ class LogFiles:
 
         :param start: the offset of the first line.
         :raises LogGone: if the file does not exist any more.
+        :raises LogConflict: if another file has the same first line now.
         """
         files = self.all()
         file = self._find(mark, files)
@@ -134,6 +171,8 @@ class LogFiles:
         for one in files:
             if one.mark == mark:
                 return one
+        if any(one.mark.startswith(f"{mark}:") for one in files):
+            raise LogConflict(f"{self.path}: several files have the same first line")
         raise LogGone(f"{self.path}: a file was removed before agentk had read it")
 
 
@@ -171,9 +210,16 @@ def _opened(file: ClusterLogFile) -> Iterator[BinaryIO]:
     except FileNotFoundError:
         raise LogRenamed(str(file.path)) from None
     with found:
-        if _mark_of(found) != file.mark:
+        mark = _mark_of(found)
+        if file.mark not in (mark, _of_inode(mark, _state(found)[:2])):
             raise LogRenamed(str(file.path))
         yield found
+
+
+def _state(file: BinaryIO) -> tuple[int, ...]:
+    """Return the device and the inode of a file, and what changes with its content."""
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _open(path: Path) -> BinaryIO:
@@ -183,15 +229,19 @@ def _open(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def _mark(path: Path) -> str:
-    """Return the mark of a file; empty if its first line is not whole."""
-    with _open(path) as file:
-        return _mark_of(file)
-
-
 def _mark_of(file: BinaryIO) -> str:
-    head = file.read(MARK_BYTES)
-    line, feed, _ = head.partition(b"\n")
-    if not feed and len(head) < MARK_BYTES:
-        return ""
-    return f"file:{hashlib.sha256(line).hexdigest()[:32]}"
+    """Return the mark of a file; empty if its first line is not whole."""
+    digest, size = hashlib.sha256(), 0
+    while size < MAX_FIRST_LINE:
+        part = file.readline(_PART_BYTES)
+        if not part:
+            return ""
+        size += len(part)
+        digest.update(part.removesuffix(b"\n"))
+        if part.endswith(b"\n"):
+            return f"file:{digest.hexdigest()[:32]}"
+    return _of_inode(f"file:{digest.hexdigest()[:32]}", _state(file)[:2])
+
+
+def _of_inode(mark: str, inode: tuple[int, ...]) -> str:
+    return ":".join((mark, *(f"{one:x}" for one in inode)))

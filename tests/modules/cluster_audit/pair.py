@@ -86,6 +86,7 @@ class AuditPair:
     cluster: FakeCluster = attrs.field(init=False)
     pair: ModulePair = attrs.field(init=False)
     server: Any = attrs.field(init=False)
+    agent: Any = attrs.field(init=False)
     store: Any = None
 
     def __attrs_post_init__(self) -> None:
@@ -107,7 +108,9 @@ class AuditPair:
         self.server = self.pair.server_half(
             ClusterAuditServer, directory=self.folder / "clusters", **self.settings
         )
-        self.pair.agent_half(ClusterAuditAgent, file=self.log, **self.options)
+        self.agent = self.pair.agent_half(
+            ClusterAuditAgent, file=self.log, **self.options
+        )
         self.pair.start()
         self.later()
 

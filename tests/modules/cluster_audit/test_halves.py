@@ -12,7 +12,7 @@ import pytest
 
 from modules.cluster_audit.agent import log_files
 from modules.cluster_audit.server.files import AgentLog
-from modules.cluster_audit.server.module import CLUSTER_AUDIT
+from modules.cluster_audit.server.module import CLUSTER_AUDIT, MAX_MARK
 from modules.cluster_audit.wire import cluster_audit_pb2 as wire
 from tests.agentk.policy.world import PolicyWorld
 from tests.modules.cluster_audit.pair import (
@@ -111,6 +111,70 @@ def test_rotations(pair: AuditPair, compressed: bool) -> None:
     pair.write(event("6"))
     pair.later()
     assert pair.ids() == ["1", "2", "3", "4", "5", "6"]
+
+
+def test_files_that_begin_alike(pair: AuditPair) -> None:
+    """A client chooses the begin of a line, and its own audit id."""
+    pair.log.unlink()
+    times = [f"2026-05-01T12:00:0{second}.204106Z" for second in range(2)]
+    first, second = (
+        event("1", requestURI="/" + "x" * 5000, requestReceivedTimestamp=time)
+        for time in times
+    )
+    pair.write(first)
+    pair.start()
+    pair.write(event("2"), event("3"))
+    pair.later()
+    pair.rotate("2026-05-01T12-00-00.000")
+    pair.write(second, event("4"))
+    pair.later()
+    assert pair.ids() == ["2", "3", "1", "4"]
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
+def test_files_with_the_same_first_line(pair: AuditPair, restart: bool) -> None:
+    """agentk reads both from their begin, and counts the conflict."""
+    pair.start()
+    pair.write(event("1"))
+    pair.later()
+    if restart:
+        pair.stop()
+    pair.rotate("2026-05-01T12-00-00.000")
+    pair.write(event("before"), event("2"))
+    if restart:
+        pair.start()
+    pair.later()
+    assert pair.ids() == ["1", "before", "1", "before", "2"]
+    assert restart or pair.agent._follower.left_out == 1
+
+
+def test_a_first_line_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inode is part of the mark, because the rest of the line is unknown."""
+    monkeypatch.setattr(log_files, "MAX_FIRST_LINE", 1000)
+    monkeypatch.setattr(log_files, "_PART_BYTES", 100)
+    first, second = tmp_path / "audit-1.log", tmp_path / "audit.log"
+    for path in (first, second):
+        path.write_text("x" * 2000 + path.name + "\n")
+    files = log_files.LogFiles(second)
+    assert [one.path for one in files.all()] == [first, second]
+    marks = {one.mark for one in files.all()}
+    assert len(marks) == 2
+    assert max(map(len, marks)) <= MAX_MARK
+    assert files.end(files.all()[1].mark) == 2010
+
+
+def test_marks_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client can make first lines large, so unchanged files are not read again."""
+    files = log_files.LogFiles(tmp_path / "audit.log")
+    for name in ("audit-1.log", "audit.log"):
+        (tmp_path / name).write_text(f"{name}\n")
+    before = files.all()
+    monkeypatch.setattr(log_files, "_mark_of", lambda file: "changed")
+    assert files.all() == before
+    (tmp_path / "audit.log").write_text("another\n")
+    assert [one.mark for one in files.all()] == [before[0].mark, "changed"]
 
 
 def test_a_file_that_was_removed(pair: AuditPair) -> None:
