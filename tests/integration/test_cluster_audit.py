@@ -98,6 +98,11 @@ def named(kas: Kas, namespace: str, name: str) -> list[dict[str, Any]]:
     return [one for one in found if (one.get("name"), one["verb"]) == (name, "create")]
 
 
+def deleted(kas: Kas) -> list[dict[str, Any]]:
+    """Return the stored events whose client chose the id ``mine``."""
+    return [one for one in stored(kas, "one") if one["id"] == "mine"]
+
+
 def bypass_until(control_plane: ControlPlane, path: str) -> bool:
     """Change an object directly, so that the log has a new event."""
     body = {"metadata": {"generateName": "early-"}}
@@ -162,9 +167,17 @@ def test_webhook(short: Path, control_plane: ControlPlane) -> None:
             cluster.call("POST", path, {"metadata": {"name": "away"}})
             kas.start()
             eventually(lambda: named(kas, "one", "away"), 60, "the last event")
+            for number in range(3):
+                way, fields = f"{path}/map-{number}", {"Audit-ID": "mine"}
+                assert cluster.refusal("DELETE", way, fields, None) == ""
+            eventually(lambda: len(deleted(kas)) == 3, 60, "requests with one id")
         finally:
             agentk.stop()
     kas.stop()
+    clusters = ("--cluster-log", str(kas.folder / "clusters" / "1.jsonl"))
+    (short / "audit.jsonl").touch()
+    found = kas.ctl("audit", "search", f"{short}/audit.jsonl", *clusters)
+    assert found.count("delete configmaps one/map-") == 3
     for name in ("map-0", "map-1", "map-2", "away"):
         (event,) = named(kas, "one", name)
         assert event["log"].startswith("webhook:")
