@@ -172,6 +172,8 @@ class Ledger:
         is_same = attrs.astuple(after, recurse=False) == attrs.astuple(
             before, recurse=False
         )
+        # The end of this execution makes the signatures of interrupted ones invalid.
+        renews = renews or (self._plan.whole and self._store.is_interrupted)
         if is_same and not renews:
             return
         self.check_leads()

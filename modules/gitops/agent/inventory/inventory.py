@@ -596,6 +596,15 @@ class InventoryStore:
         """Whether the entries have the signature of this execution."""
         return bool(self._number)
 
+    @property
+    def is_interrupted(self) -> bool:
+        """
+        Whether an earlier execution was interrupted, so that the entries may have
+        signatures of several executions.
+        """
+        orders = self._orders
+        return not self._number and orders is not None and bool(orders.latest.last.open)
+
     async def end(self) -> None:
         """
         Record that this execution has ended, so that no earlier signature is valid.
@@ -1063,14 +1072,14 @@ def _opened(key: ObjectKey, entry: InventoryEntry, orders: Orders) -> InventoryE
             signature, _signature(seal, *fields)
         )
 
-    numbers = last.numbers if seal else frozenset[str]()
+    numbers = last.numbers if seal else ()
     if held and not any(
         signs(held_signature, *key, entry.uid, one, "held", held) for one in numbers
     ):
         held = ""
     if not entry.uid:
         # The entry is for an object that an interrupted execution may have created.
-        numbers = frozenset((last.number,)) - {last.done} if seal else numbers
+        numbers = last.open if seal else ()
     is_signed = any(
         signs(signature, *_signed_fields(key, entry, applied, one)) for one in numbers
     )

@@ -25,6 +25,7 @@ from tunnel.errors import CallError, Status
 __all__ = [
     "MAX_HELD",
     "MAX_HISTORY",
+    "MAX_OPEN",
     "AppliedCommit",
     "Approval",
     "BegunDeletes",
@@ -39,6 +40,11 @@ MAX_HISTORY = 20
 #: Maximum number of objects that the Secret records as held; further held objects are
 #: marked only in the inventory.
 MAX_HELD = 10_000
+
+#: Maximum number of interrupted executions in a row whose signatures are valid.  Each
+#: execution that writes signs the entries again, so the last ones are sufficient; more
+#: would make it slow to find out that an entry has no valid signature.
+MAX_OPEN = 16
 
 #: Maximum number of attempts to write orders, because another agentk may write at the
 #: same time.
@@ -175,6 +181,8 @@ class LastPass:
         digits.  Each of them signs all entries with its number, so that other clients
         cannot use a copy of an entry later.
     :ivar done: the number of the last such execution that ended.
+    :ivar open: the numbers of the executions that began later and have not ended, the
+        newest last, at most `MAX_OPEN`.
     """
 
     writer: str = ""
@@ -183,19 +191,25 @@ class LastPass:
     number: str = ""
     selection: str = ""
     done: str = ""
+    open: tuple[str, ...] = ()
 
     @property
-    def is_open(self) -> bool:
-        """Whether an execution has begun, and has not ended."""
-        return self.number != self.done
+    def numbers(self) -> tuple[str, ...]:
+        """
+        The numbers of valid signatures, the newest first: if executions were
+        interrupted, a part of the entries may still have the signatures of the
+        executions before.
+        """
+        return (*reversed(self.open), self.done)
 
-    @property
-    def numbers(self) -> frozenset[str]:
-        """
-        The numbers of valid signatures: if an execution was interrupted, a part of the
-        entries may still have the signature of the execution before.
-        """
-        return frozenset((self.number, self.done))
+    def begun(self) -> LastPass:
+        """Return the facts after another execution has begun."""
+        number = str(int(self.number or "0") + 1)
+        return attrs.evolve(self, number=number, open=(*self.open, number)[-MAX_OPEN:])
+
+    def ended(self) -> LastPass:
+        """Return the facts after the last execution has ended."""
+        return attrs.evolve(self, done=self.number, open=())
 
 
 @attrs.frozen
@@ -343,8 +357,9 @@ class OrderStore:
         """
         Return the number of an execution that is about to change the inventory.
 
-        After an interrupted execution, this is the number of that execution: entries
-        may have its signatures, or those of the execution before.
+        Each execution has a new number, also after an interrupted execution: a copy of
+        an entry that the interrupted execution signed must not be valid after this
+        execution has ended.
 
         :param writer: this agentk, for a project that no execution has written yet: if
             the project is renamed or removed before its first pass ends, its objects
@@ -357,9 +372,7 @@ class OrderStore:
             last = orders.last
             if last == LastPass():
                 last = attrs.evolve(last, writer=writer, namespace=namespace)
-            if not last.is_open:
-                last = attrs.evolve(last, number=str(int(last.number or "0") + 1))
-            return attrs.evolve(orders, last=last)
+            return attrs.evolve(orders, last=last.begun())
 
         return (await self.change(numbered)).last.number
 
@@ -374,7 +387,7 @@ class OrderStore:
         def ended(orders: Orders) -> Orders:
             if orders.last.number != number:
                 return orders
-            return attrs.evolve(orders, last=attrs.evolve(orders.last, done=number))
+            return attrs.evolve(orders, last=orders.last.ended())
 
         await self.change(ended)
 
@@ -502,11 +515,17 @@ def _orders(found: Mapping[str, Any]) -> Orders:
             begun.get("open") is True,
         ),
         str(found.get("seal", "")),
-        LastPass(
-            **{
-                name: str((found.get("last") or {}).get(name, ""))
-                for name in attrs.fields_dict(LastPass)
-            }
-        ),
+        _last(found.get("last") or {}),
         found.get("lost") is True,
     )
+
+
+def _last(found: Mapping[str, Any]) -> LastPass:
+    names = attrs.fields_dict(LastPass).keys() - {"open"}
+    texts: dict[str, Any] = {one: str(found.get(one, "")) for one in names}
+    last = LastPass(**texts)
+    # Earlier versions wrote no list, because they reused the number of an interrupted
+    # execution.
+    default = (last.number,) if last.number != last.done else ()
+    numbers = tuple(map(str, found.get("open", default)))
+    return attrs.evolve(last, open=numbers[-MAX_OPEN:])

@@ -456,8 +456,7 @@ class Passes:
                 else self._settings.default_namespace,
                 orders.last.number,
                 report.selection,
-                orders.last.number,
-            )
+            ).ended()
             begun = orders.begun.ended()
             return attrs.evolve(held, approval=approval, last=last, begun=begun)
 

@@ -19,10 +19,12 @@ from modules.gitops.agent.inventory.inventory import (
 from modules.gitops.agent.inventory.orders import (
     MAX_HELD,
     MAX_HISTORY,
+    MAX_OPEN,
     MAX_USER,
     MAX_USERS,
     Approval,
     BegunDeletes,
+    LastPass,
     Orders,
 )
 from modules.gitops.agent.inventory.own_secret import OWN_LABEL
@@ -1027,6 +1029,17 @@ def test_the_limit_of_begun_deletes() -> None:
     assert begun.ended().besides("2", ()) == 0
     assert begun.ended().adding("2", keys[:1]).besides("2", ()) == 1
     assert begun.adding("1", keys).besides("1", ()) == MAX_HELD
+
+
+def test_the_limit_of_open_executions() -> None:
+    """The signatures of the oldest ones are not valid any more."""
+    last = LastPass().begun().ended()
+    assert last.numbers == ("1",)
+    for _ in range(MAX_OPEN + 1):
+        last = last.begun()
+    newest = MAX_OPEN + 2
+    assert last.numbers == (*map(str, range(newest, 2, -1)), "1")
+    assert last.ended().numbers == (str(newest),)
 
 
 def test_the_limit_of_held_deletes() -> None:

@@ -136,14 +136,20 @@ class CopyTests(StrangersTestCase):
         self.passes(60)
 
     @property
-    def numbers(self) -> tuple[str, str]:
-        """The numbers of the last execution, and of the last one that ended."""
+    def orders_secret(self) -> Any:
+        """The Secret with the orders."""
         (secret,) = (
             one.object
             for one in self.cluster.objects._stored.values()
             if one.object["metadata"]["name"].startswith("gitops-orders")
         )
-        last = json.loads(base64.b64decode(secret["data"]["orders"]))["last"]
+        return secret
+
+    @property
+    def numbers(self) -> tuple[str, str]:
+        """The numbers of the last execution, and of the last one that ended."""
+        data = self.orders_secret["data"]["orders"]
+        last = json.loads(base64.b64decode(data))["last"]
         return last["number"], last["done"]
 
     def hide(self, *numbers: int) -> dict[str, str]:
@@ -220,6 +226,94 @@ class CopyTests(StrangersTestCase):
         # It has ended: the next commit has limits of its own.
         self.commit(0, 1, 2, 7, 8, 9, more=[object_("extra")])
         self.assertIn("m003", self.deletes)
+
+    def show_after_deletes(self) -> None:
+        """
+        Hide entries, delete others with one commit, and show the copies to the next.
+        """
+        first = object_("first")
+        hidden = self.hide(7, 8, 9)
+        self.commit(*range(4), more=[first])
+        self.assertEqual(sorted(self.deletes), ["m004", "m005", "m006"])
+        self.show(hidden)
+        self.commit(*range(4), more=[first, object_("extra")])
+        self.assertEqual(sorted(self.deletes), ["m004", "m005", "m006"])
+        self.assertIs(self.project().status.state, State.HELD)
+        number, done = self.numbers
+        self.assertEqual(number, done)
+
+    def test_a_copy_after_an_execution_without_deletes(self) -> None:
+        """The deletes of a later commit make it invalid."""
+        self.push_first()
+        self.assertEqual(self.numbers, ("2", "2"))
+        self.show_after_deletes()
+
+    def push_first(self) -> None:
+        """Apply a commit that deletes nothing."""
+        self.commit(*range(10), more=[object_("first")])
+
+    def interrupt(self, writes: int, begin: Callable[[], object]) -> None:
+        """
+        Interrupt each execution.
+
+        :param writes: how many writes of the inventory succeed before.
+        :param begin: has agentk begin the first execution.
+        """
+        left = [writes]
+
+        def overtake() -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                found = self.inventory()
+                annotations = found["metadata"].setdefault("annotations", {})
+                annotations["x"] = str(len(self.cluster.requests))
+                self.cluster.objects.put(found)
+
+        self.before_write = overtake
+        begin()
+        self.passes(60)
+        self.before_write = lambda: None
+        number, done = self.numbers
+        self.assertEqual(done, "1")
+        self.assertGreater(int(number), 1)
+
+    def test_a_copy_after_an_interrupted_execution_without_deletes(self) -> None:
+        """The next execution that ends makes it invalid."""
+        # The first write signs the entries.
+        self.interrupt(1, self.push_first)
+        self.show_after_deletes()
+
+    def test_entries_that_an_interrupted_execution_did_not_sign(self) -> None:
+        """They stay valid, also if the next execution has nothing to change."""
+
+        def sync() -> None:
+            self.pair.run(self.project().operations.sync())
+
+        self.add_entry("junk", "{")
+        self.interrupt(0, sync)
+        inventory = self.inventory()
+        del inventory["data"]["junk"]
+        self.cluster.objects.put(inventory)
+        sync()
+        self.passes(120)
+        number, done = self.numbers
+        self.assertEqual(number, done)
+        self.commit(*range(8))
+        self.assertEqual(sorted(self.deletes), ["m008", "m009"])
+
+    def test_an_interrupted_execution_of_an_earlier_version(self) -> None:
+        """It wrote the last two numbers only, and both are valid."""
+        self.interrupt(1, self.push_first)
+        secret = json.loads(json.dumps(self.orders_secret))
+        orders = json.loads(base64.b64decode(secret["data"]["orders"]))
+        del orders["last"]["open"]
+        orders["last"].update(number="2", done="1")
+        value = base64.b64encode(json.dumps(orders).encode()).decode()
+        secret["data"]["orders"] = value
+        self.cluster.objects.put(secret)
+        self.commit(*range(8))
+        self.assertEqual(sorted(self.deletes), ["m008", "m009"])
+        self.assertEqual(self.numbers, ("3", "3"))
 
     def delete_without_other_changes(self, **settings: Any) -> dict[str, str]:
         """
