@@ -7,6 +7,7 @@ import io
 import os
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from twisted.internet import reactor
@@ -94,8 +95,9 @@ class OptionsTests(_Case):
 
     def test_check_of_the_policy(self) -> None:
         """Its problems have file, line and column; a missing file is one, too."""
-        policy = Path(self.mktemp())
-        configuration = Path(self.mktemp())
+        folder = TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        policy, configuration = Path(folder.name, "p"), Path(folder.name, "c")
         configuration.write_text(f"policy: {{file: {policy.absolute()}}}\n")
         arguments = ("--check", f"--configuration-file={configuration}", *self.good)
         self.assertIn("cannot be read", self.refused(*arguments)[0])
