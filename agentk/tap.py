@@ -152,7 +152,7 @@ class Options(ProgramOptions):
         )
         policy = self.configuration.policy.file
         # Without a valid policy, agentk starts, and denies all requests until there is
-        # one.  A running agentk also checks its signatures.
+        # one.  A running agentk also checks the signatures of the policy.
         if policy is not None and self["check"]:
             # Imported here, because it takes 1 MiB of memory.
             from agentk.policy.document import MAX_FILE, PolicyFile

@@ -508,7 +508,7 @@ class PolicyGuard:
 
         If the policy only warns, the decision permits the request and has a reason.
 
-        :param alternatives: what the request may be; one that is permitted suffices.
+        :param alternatives: what the request may be; it is permitted if any of them is.
         """
         if self._due != float("inf"):
             self._turn()

@@ -23,7 +23,7 @@ from agentk.policy.document import (
     ResourcePattern,
 )
 from agentk.policy.floor import ADMISSION_PREFIX, STATE_SECRET, WEBHOOK_SECRET
-from agentk.policy.via import VIA
+from agentk.policy.via import VIA, via_condition
 
 __all__ = ["admission_objects", "rbac_objects", "wider_rules"]
 
@@ -383,7 +383,7 @@ def admission_objects(
                     {
                         "name": "agentk",
                         "expression": f"request.userInfo.username == {_text(user)} || "
-                        f"({_through(namespace)})",
+                        f"({via_condition(namespace)})",
                     }
                 ],
                 "variables": [
@@ -393,7 +393,7 @@ def admission_objects(
                     }
                     for name, field in _VARIABLES
                 ]
-                + [{"name": "is_user", "expression": _through(namespace)}],
+                + [{"name": "is_user", "expression": via_condition(namespace)}],
                 "validations": validations,
             },
         },
@@ -409,12 +409,6 @@ def admission_objects(
 def _text(text: str) -> str:
     """Return a literal of CEL."""
     return json.dumps(text)
-
-
-def _through(namespace: str) -> str:
-    """Return whether the user of a request was impersonated by agentk, in CEL."""
-    extra, key = "request.userInfo.extra", _text(VIA)
-    return f"has({extra}) && {key} in {extra} && {_text(namespace)} in {extra}[{key}]"
 
 
 def _condition(rule: PolicyRule) -> str:

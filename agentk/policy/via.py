@@ -7,13 +7,14 @@ Admission sees only the user that agentk impersonates.  An extra field of this u
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final
 from urllib.parse import unquote
 
 import attrs
 
-__all__ = ["VIA", "Via"]
+__all__ = ["VIA", "Via", "via_condition"]
 
 #: Key of the extra field.
 VIA: Final = "txkas.dev/via"
@@ -22,6 +23,17 @@ _EXTRA: Final = re.compile(
     rb"\r\nimpersonate[-_]extra[-_]([^:\r\n]*):[^\r\n]*", re.IGNORECASE
 )
 _IMPERSONATES: Final = re.compile(rb"\r\nimpersonate[-_]user:", re.IGNORECASE)
+
+
+def via_condition(namespace: str) -> str:
+    """
+    Return whether agentk impersonated the user of a request, in CEL.
+
+    :param namespace: agentk's own namespace.
+    """
+    extra, key = "request.userInfo.extra", json.dumps(VIA)
+    own = json.dumps(namespace)
+    return f"has({extra}) && {key} in {extra} && {own} in {extra}[{key}]"
 
 
 @attrs.frozen

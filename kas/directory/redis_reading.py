@@ -37,8 +37,8 @@ MAX_KAS = 1000
 #: command in the meantime.
 MAX_KEYS = 1000
 
-#: Number of fields that one command reads at most.  A hash with at most this many
-#: fields is read as a whole, at one moment.
+#: Number of fields that kas requests from one command; Redis may return a few more.  A
+#: hash with at most this many fields is read as a whole, at one moment.
 PAGE_FIELDS = 500
 
 #: Maximum fields of one hash, and maximum bytes of all its pages: ten times the number

@@ -69,7 +69,7 @@ class HttpRepository:
         self._there: dict[str, str] = {}
         #: Size of the copy in bytes; 0 before the first fetch.
         self.copy_bytes = 0
-        self._resolver = RefResolver(self._fetched, self._unchanged)
+        self._resolver = RefResolver(self._fetched, self._known)
 
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
         """See `IRepository.resolve`."""
@@ -161,7 +161,7 @@ class HttpRepository:
         self.copy_bytes = sum(self._packs())
         return commit
 
-    async def _unchanged(self, refs: Sequence[str]) -> Known:
+    async def _known(self, refs: Sequence[str]) -> Known:
         """
         Return the commits of the refs that are as in the copy, and errors for refs that
         the server does not have.

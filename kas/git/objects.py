@@ -50,7 +50,7 @@ class LocalRef:
 
     :ivar id: the object that it names, which may be a tag.
     :ivar is_commit: whether the object is a commit.
-    :ivar tagged: the object that the tag names; empty if it is no tag.
+    :ivar tagged: the object that the tag names; empty if it is not a tag.
     """
 
     id: str
@@ -90,23 +90,17 @@ class Objects:
 
         :raises CallError: NOT_FOUND if the ref does not exist.
         """
+        name = ref
         if ref == "HEAD":
             # git would take a branch of this name for a HEAD without a commit.
-            branch = await self.default_branch()
-            if branch != "HEAD":
-                found = (await self.refs([branch])).get(branch)
-                if found is None:
-                    raise CallError(
-                        Status.NOT_FOUND, f"the repository has no {_shown(ref)}"
-                    )
-                return await self.peeled(found)
-        elif not is_commit(ref):
-            found = (await self.refs([ref])).get(ref)
-            if found is None:
-                text = f"the repository has no {_shown(ref)}"
-                raise CallError(Status.NOT_FOUND, text)
-            return await self.peeled(found)
-        return await self._commit(ref)
+            name = await self.default_branch()
+        if name == "HEAD" or is_commit(name):
+            return await self._commit(name)
+        found = (await self.refs([name])).get(name)
+        if found is None:
+            text = f"the repository has no {_shown(ref)}"
+            raise CallError(Status.NOT_FOUND, text)
+        return await self.peeled(found)
 
     async def refs(self, names: Sequence[str]) -> dict[str, LocalRef]:
         """Return those refs of *names*, which are full names, that exist."""

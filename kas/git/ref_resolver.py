@@ -99,7 +99,7 @@ class RefResolver:
                 # The callers have the error.
                 continue
             except Exception:
-                # The next refs must not wait for ever.
+                # The next refs must not wait forever.
                 self._log.failure("resolving {ref} failed", ref=ref)
 
     async def _resolved(self, ref: str) -> str:

@@ -51,14 +51,13 @@ MAX_SIGN_INS = 40_000
 #: records within `REFUSED_SECONDS`.
 MAX_REFUSED = 5_000
 
-#: Errors that refuse the credential itself; after any other error, the credential was
-#: not checked.
+#: Errors that refuse the credential itself; after any other error, such as too many
+#: checks for one address, the credential was not checked.
 _REFUSALS: Final = frozenset(
     (
         Status.UNAUTHENTICATED,
         Status.PERMISSION_DENIED,
         Status.NOT_FOUND,
-        Status.RESOURCE_EXHAUSTED,
     )
 )
 

@@ -55,7 +55,6 @@ MAX_REPLY = 8 * 1024 * 1024
 #: keys.
 _READS = {
     "GET": False,
-    "HGETALL": False,
     "HKEYS": False,
     "HMGET": False,
     "HSCAN": False,

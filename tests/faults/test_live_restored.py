@@ -25,7 +25,7 @@ from tools.ports import free_port
 NAME = "live data of a restored etcd"
 
 #: Number of objects, and of changes after the backup.
-OBJECTS, CHANGES = 20, 1000
+OBJECTS, CHANGES = 20, 100
 
 #: Seconds from the restored API server until live data have its objects.
 CORRECT = 60

@@ -123,9 +123,8 @@ def test_readers_cost_only_reviews(users: Users, record: Record, long: bool) -> 
     audit = cluster.audit()
     pages = [connected(users, USER)[0] for _ in range(PAGES)]
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/web"
-    end, changes, latest = time.monotonic() + (3600 if long else 20), 0, 0.0
-    while time.monotonic() < end:
-        changes += 1
+    rounds, latest = 3000 if long else 5, 0.0
+    for changes in range(1, rounds + 1):
         changed = cluster.call("GET", path)
         changed["metadata"]["labels"] = {"app": "web", "n": str(changes)}
         cluster.call("PUT", path, changed)
@@ -138,7 +137,8 @@ def test_readers_cost_only_reviews(users: Users, record: Record, long: bool) -> 
             query = f"objects?kind=deploy&clusters=main&namespace={namespace}{more}"
             found = ask(users.live, query, users.tokens[USER])
             assert len(found["items"]) == 1
-        time.sleep(1)
+        if long:
+            time.sleep(1)
     for page in pages:
         page.close()
     asked = Counter(
@@ -150,7 +150,7 @@ def test_readers_cost_only_reviews(users: Users, record: Record, long: bool) -> 
     reviews = asked.pop("create selfsubjectaccessreviews", 0)
     record.note(
         NAME,
-        f"{PAGES} pages, {changes} changes and {4 * changes} queries cost "
+        f"{PAGES} pages, {rounds} changes and {4 * rounds} queries cost "
         f"{reviews} reviews, and other requests: {dict(asked) or 0}; the latest page "
         f"has a change after {latest * 1000:.0f} ms",
         "0 other requests",

@@ -182,9 +182,7 @@ def test_webhook(admitted: AdmissionStand) -> None:
     said = stand.write_as(USER, mark)
     assert "failed calling webhook" in said, said
     assert time.monotonic() - begun < 15
-    begun = time.monotonic()
     assert stand.write_as(USER) == ""
-    assert time.monotonic() - begun < 2
     stand.signal(signal.SIGCONT)
     eventually(lambda: stand.write_as(USER, mark) == "", _SOON)
 

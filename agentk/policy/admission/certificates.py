@@ -15,12 +15,14 @@ from typing import Final
 
 import attrs
 
+from tunnel.errors import ConfigurationError
+
 __all__ = ["LIFE", "OVERLAP", "Certificates", "Identified", "issue"]
 
 #: Validity of a certificate, the time before its end at which the next one is created,
 #: and the time between the creation of a certificate and its first use.
 LIFE: Final = timedelta(days=90)
-RENEWED: Final = timedelta(days=30)
+RENEW_BEFORE: Final = timedelta(days=30)
 OVERLAP: Final = timedelta(hours=1)
 
 #: Time between the start of the validity and the creation, because clocks differ.
@@ -69,26 +71,38 @@ class Certificates:
         Return the certificates that are due now: the same object if nothing is due.
 
         :param names: host names and addresses of the listener; if they change, a new
-            certificate replaces the current one at once.
+            certificate replaces the current one at once, as for one that has expired.
+        :raises ConfigurationError: the package cryptography is missing.
         """
         current, following = self.current, self.following
-        if current is None or current.names != tuple(names):
+        is_usable = current is not None and (
+            current.names == tuple(names) and now < current.created + LIFE
+        )
+        if current is None or not is_usable:
             return Certificates(issue(names, now))
         if following is not None and following.names == tuple(names):
             if now >= following.created + OVERLAP:
                 return Certificates(following, None, current.certificate)
-        elif now >= current.created + LIFE - RENEWED:
+        elif now >= current.created + LIFE - RENEW_BEFORE:
             return attrs.evolve(self, following=issue(names, now))
         return self
 
 
 def issue(names: Collection[str], now: datetime) -> Identified:
-    """Create a key and a certificate for *names*."""
+    """
+    Create a key and a certificate for *names*.
+
+    :raises ConfigurationError: the package cryptography is missing.
+    """
     # Imported here: agentk needs this package for its policy only.
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+    except ImportError:
+        text = "policy.admission needs the package cryptography; install txkas[policy]"
+        raise ConfigurationError([text]) from None
 
     now = now.astimezone(UTC).replace(microsecond=0)
     key = ec.generate_private_key(ec.SECP256R1())

@@ -23,7 +23,7 @@ import attrs
 from agentk.config import AdmissionSettings
 from agentk.policy.admission.certificates import Certificates, Identified
 from agentk.policy.floor import ADMISSION_PREFIX, WEBHOOK_SECRET
-from agentk.policy.via import VIA
+from agentk.policy.via import via_condition
 from tunnel.api import IKubernetesClient, KubernetesResource
 from tunnel.errors import CallError, Status
 
@@ -139,9 +139,7 @@ class Registration:
         else:
             client["url"] = self._settings.url.rstrip("/") + path
         # Each agentk judges only its own requests.
-        extra = "request.userInfo.extra"
-        key, own = json.dumps(VIA), json.dumps(self._namespace)
-        through = f"has({extra}) && {key} in {extra} && {own} in {extra}[{key}]"
+        through = via_condition(self._namespace)
         return {
             "apiVersion": _GROUP,
             "kind": "ValidatingWebhookConfiguration",

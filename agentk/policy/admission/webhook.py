@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -21,8 +20,9 @@ from agentk.policy.admission.reviews import alternatives, response
 from agentk.policy.admission.server import make_factory
 from agentk.policy.guard import PolicyGuard
 from tunnel.config import Listen
-from tunnel.errors import CallError
+from tunnel.errors import CallError, ConfigurationError
 from tunnel.program.listening import Listening
+from tunnel.toolkit.files import replace_file
 from tunnel.toolkit.repeated import Repeated
 
 __all__ = ["AdmissionWebhook"]
@@ -92,6 +92,8 @@ class AdmissionWebhook:
             await self.registration.register(self._state)
         except CallError as error:
             self._report(f"the admission webhook: {error.message}")
+        except ConfigurationError as error:
+            self._report(f"the admission webhook: {error}")
         else:
             self._report("")
 
@@ -107,12 +109,7 @@ class AdmissionWebhook:
         data = current.certificate + current.key
         if data == self._presented:
             return
-        new = self._file.with_suffix(".new")
-        with open(
-            os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
-        ) as f:
-            f.write(data)
-        new.rename(self._file)
+        replace_file(self._file, data, durable=False)
         self._presented = data
 
     async def _open(self) -> None:

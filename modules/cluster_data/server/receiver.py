@@ -101,6 +101,7 @@ class RowReceiver:
             return await self._store.beat(publication, beat)
         if kind == "rights_changed":
             self._rights_changed(publication.agent_id)
+            return []
         if kind not in ("snapshot", "delta"):
             # A newer agentk may send other messages.
             return []

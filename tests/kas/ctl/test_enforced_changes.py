@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 import pytest
 
+from kas.audit import holds
 from kas.identity.file import FILE_NAME
 from kas.identity.store import IdentityStore
 from kas.state import running
@@ -128,7 +129,7 @@ def test_no_change_without_an_event(
     assert "nothing was changed: " in said
     assert "No space left on device" in said
     assert (kasctl.state / FILE_NAME).read_bytes() == before
-    assert not (kasctl.state / "audit" / "holds.json").exists()
+    assert not (kasctl.state / holds.FILE).exists()
 
 
 def test_a_change_that_fails(

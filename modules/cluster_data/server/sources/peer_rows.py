@@ -153,7 +153,7 @@ class PeerRows:
 
 class AgentChange(NamedTuple):
     """
-    A change that concerns the rows of an agent.
+    A change of the rows of an agent, or of rights in its cluster.
 
     :ivar rights: whether rights in its cluster have changed, and not the rows.
     """

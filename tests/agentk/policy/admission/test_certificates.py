@@ -9,7 +9,7 @@ from cryptography import x509
 from agentk.policy.admission.certificates import (
     LIFE,
     OVERLAP,
-    RENEWED,
+    RENEW_BEFORE,
     Certificates,
 )
 
@@ -22,8 +22,10 @@ def test_rotation() -> None:
     first = Certificates().rotated(NAMES, NOW)
     assert first.current is not None and first.following is None
     assert first.accepted == first.current.certificate
-    assert first.rotated(NAMES, NOW + LIFE - RENEWED - timedelta(seconds=1)) is first
-    due = NOW + LIFE - RENEWED
+    assert (
+        first.rotated(NAMES, NOW + LIFE - RENEW_BEFORE - timedelta(seconds=1)) is first
+    )
+    due = NOW + LIFE - RENEW_BEFORE
     second = first.rotated(NAMES, due)
     assert second.current is first.current and second.following is not None
     assert second.accepted == (first.current.certificate + second.following.certificate)
@@ -36,14 +38,14 @@ def test_rotation() -> None:
 
 
 def test_a_long_sleep() -> None:
-    """After a year without agentk, the next looks replace the certificate."""
+    """After a year without agentk, the next look replaces the certificate."""
     found = Certificates().rotated(NAMES, NOW)
     later = NOW + timedelta(days=365)
     found = found.rotated(NAMES, later)
     assert found.current is not None
-    expired = x509.load_pem_x509_certificate(found.current.certificate)
-    assert expired.not_valid_after_utc < later
-    assert found.following is not None
+    certificate = x509.load_pem_x509_certificate(found.current.certificate)
+    assert certificate.not_valid_before_utc < later < certificate.not_valid_after_utc
+    assert found.accepted == found.current.certificate
 
 
 def test_other_names() -> None:

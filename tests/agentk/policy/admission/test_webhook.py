@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 
 from agentk.config import AdmissionSettings
 from agentk.policy.admission import server
-from agentk.policy.admission.certificates import LIFE, OVERLAP, RENEWED
+from agentk.policy.admission.certificates import LIFE, OVERLAP, RENEW_BEFORE
 from agentk.policy.admission.registration import Registration
 from agentk.policy.admission.webhook import LOOK_SECONDS, AdmissionWebhook
 from agentk.policy.floor import WEBHOOK_SECRET
@@ -221,7 +221,7 @@ def test_without_a_policy(tmp_path: Path) -> None:
 
 
 def test_strangers(world: WebhookWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who does not know the path is refused before its body is read."""
+    """A request with another path gets 404, whatever its body is."""
     token = world.hook["clientConfig"]["service"]["path"].rpartition("/")[2]
     assert len(token) == 32 and token not in repr(world.webhook)
     for path in ("/", "/admit/", f"/admit/{'0' * 32}", f"/admit/{token}/x"):
@@ -241,7 +241,7 @@ def test_strangers(world: WebhookWorld, monkeypatch: pytest.MonkeyPatch) -> None
 def test_rotation(world: WebhookWorld) -> None:
     """The API server knows the next certificate for an hour before its first use."""
     [first] = world.accepted
-    world.day += (LIFE - RENEWED).total_seconds()
+    world.day += (LIFE - RENEW_BEFORE).total_seconds()
     world.clock.advance(LOOK_SECONDS)
     assert len(world.accepted) == 2 and world.presented.startswith(first)
     _, second = world.accepted
