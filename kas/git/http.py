@@ -12,6 +12,7 @@ from pathlib import Path
 
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from kas.git.names import check_commit, full_ref, is_commit
@@ -22,6 +23,7 @@ from kas.git.ref_resolver import Known, RefResolver
 from tunnel.api import GitAddress, IRepository, TreeEntry
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.files import read_secret_file
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["HttpRepository"]
 
@@ -36,6 +38,10 @@ NO_TREES = "tree:0"
 #: Maximum bytes of a list of refs, which kas reads piece by piece: older servers list
 #: all refs of a repository.
 MAX_LISTED = 256 * 1024 * 1024
+
+#: Maximum number of refs that a new copy gets at once: their names are arguments of a
+#: program.
+MAX_LIVE = 500
 
 #: Maximum number of fetches of a ref that changes in the meantime.
 FETCHES = 3
@@ -56,6 +62,8 @@ class HttpRepository:
     :param folder: folder for the copy, which kas creates when it needs the folder.
     """
 
+    _log = Logger()
+
     def __init__(self, program: GitProgram, address: GitAddress, folder: Path) -> None:
         self._program = program
         self._address = address
@@ -65,6 +73,8 @@ class HttpRepository:
         #: began earlier.
         self._number = 0
         self._objects: Objects | None = None
+        #: The refs that were fetched last, which a new copy needs, too.
+        self._live: Recent[str, None] = Recent(MAX_LIVE)
         #: The ids that refs have at the server, from the last list.
         self._there: dict[str, str] = {}
         #: Size of the copy in bytes; 0 before the first fetch.
@@ -153,6 +163,7 @@ class HttpRepository:
         return self._objects
 
     async def _fetched(self, ref: str) -> str:
+        self._live[ref] = None
         wanted = self._there.pop(ref, "")
         if self._objects is None or self._is_old():
             commit = await self._begin_again(ref)
@@ -172,14 +183,21 @@ class HttpRepository:
         if not names or self._objects is None or self._is_old():
             return {}
         self._there = there = await self._ids(names)
-        here = await self._objects.refs([_own(one) for one in names])
+        try:
+            here = await self._objects.refs([_own(one) for one in names])
+        except CallError:
+            # One ref of the copy, whose object is missing, must not stop the others.
+            here = {}
         found: dict[str, str | CallError] = {}
         for ref in names:
             own = here.get(_own(ref))
             if ref not in there:
                 found[ref] = _no_ref(ref)
             elif own is not None and own.id == there[ref]:
-                found[ref] = await self._objects.peeled(own)
+                try:
+                    found[ref] = await self._objects.peeled(own)
+                except CallError as error:
+                    found[ref] = error
         return found
 
     async def _ids(self, names: Sequence[str]) -> dict[str, str]:
@@ -223,6 +241,8 @@ class HttpRepository:
         objects = Objects(self._program, str(folder), partial=True)
         try:
             commit = await self._fetch(objects, ref)
+            if self._objects is not None:
+                await self._fetch_live(objects, ref)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -230,6 +250,20 @@ class HttpRepository:
         self._number = number
         self._objects = objects
         return commit
+
+    async def _fetch_live(self, objects: Objects, besides: str) -> None:
+        """
+        Fetch the other refs of the present copy into a new one, as a single pack: each
+        of them would need a pack of its own later, and replace the copy again.
+        """
+        names = [one for one in self._live if one != besides and not is_commit(one)]
+        try:
+            there = await self._ids(names) if names else {}
+            if there:
+                await self._fetch_once(objects, [*there], 1, "")
+        except CallError as error:
+            # They are fetched one after the other when they are needed.
+            self._log.debug("cannot fetch all refs at once: {why}", why=error.message)
 
     async def _made(self, folder: Path) -> None:
         """Create an empty repository."""
@@ -255,14 +289,14 @@ class HttpRepository:
         :raises CallError: if the server does not have the ref, or cannot be asked.
         """
         if is_commit(ref):
-            await self._fetch_once(objects, ref, depth, leaving_out)
+            await self._fetch_once(objects, [ref], depth, leaving_out)
             return await objects.find(_own(ref))
         for _ in range(FETCHES):
             # git would also fetch refs/heads/refs/tags/v1 as refs/tags/v1.
             wanted = wanted or (await self._ids([ref])).get(ref, "")
             if not wanted:
                 raise _no_ref(ref)
-            await self._fetch_once(objects, ref, depth, leaving_out)
+            await self._fetch_once(objects, [ref], depth, leaving_out)
             own = (await objects.refs([_own(ref)])).get(_own(ref))
             if own is not None and own.id == wanted:
                 return await objects.peeled(own)
@@ -270,7 +304,7 @@ class HttpRepository:
         raise CallError(Status.UNAVAILABLE, f"{ref} changed during each fetch")
 
     async def _fetch_once(
-        self, objects: Objects, ref: str, depth: int, leaving_out: str
+        self, objects: Objects, refs: Sequence[str], depth: int, leaving_out: str
     ) -> None:
         limits = self._program.limits
         settings = self._configuration()
@@ -285,14 +319,14 @@ class HttpRepository:
                 "--no-write-fetch-head",
                 "--end-of-options",
                 self._address.url,
-                f"+{ref}:{_own(ref)}",
+                *(f"+{ref}:{_own(ref)}" for ref in refs),
                 fetches=True,
                 configuration=settings,
             )
         finally:
             _sweep(objects.folder)
         if ended.code:
-            raise _fetch_error(ended, ref, limits.pack)
+            raise _fetch_error(ended, refs[0], limits.pack)
 
     def _configuration(self) -> dict[str, str]:
         """Return the settings of git for requests to the server."""

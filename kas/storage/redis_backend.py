@@ -127,6 +127,7 @@ local function live(key)
   local stored = redis.call('HGET', hash, '=' .. key)
   if not stored or #stored > LARGEST then return nil end
   local its_version, expires, last = split(stored)
+  if not last then return nil end
   if expires > 0 and expires <= now then return nil end
   return stored, its_version, last
 end

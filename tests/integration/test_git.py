@@ -888,6 +888,47 @@ async def test_names_that_git_takes_for_others(place: Place) -> None:
 
 
 @async_test
+async def test_a_ref_without_a_commit(remote: Place) -> None:
+    """It does not stop the refs that are resolved with it."""
+    commit = remote.origin.commit({"a": "x"})
+    blob = remote.origin.run("rev-parse", "main:a")
+    remote.origin.run("tag", "key", blob)
+    names = ["b0", "b1", "b2"]
+    for name in names:
+        remote.origin.run("branch", name)
+    repository = remote.repository()
+    await _resolved(repository, "main")
+    for _ in range(2):
+        asked = [Deferred.fromCoroutine(_resolved(repository, ref)) for ref in names]
+        failing = fails(_resolved(repository, "refs/tags/key"))
+        bad = Deferred.fromCoroutine(failing)
+        assert await gatherResults(asked) == [commit] * 3
+        assert (await bad).status is Status.NOT_FOUND
+
+
+@async_test
+async def test_more_refs_than_packs(remote: Place) -> None:
+    """A copy that is replaced gets all refs, so it is not replaced for each of them."""
+    assert remote.server is not None
+    commit = remote.origin.commit({"a": "x"})
+    names = [f"b{number}" for number in range(4 * LIMITS.packs)]
+    for number, name in enumerate(names):
+        remote.origin.commit({"a": f"{number}"}, branch=name)
+    repository = remote.repository()
+    found: list[str] = []
+    for _ in range(3):
+        remote.server.requests.clear()
+        asked = [Deferred.fromCoroutine(_resolved(repository, ref)) for ref in names]
+        found = await gatherResults(asked)
+    # Two lists of refs, and no fetch.
+    assert len(remote.server.requests) <= 4
+    for name, one in zip(names, found, strict=True):
+        text = await repository.read(one, "a", limit=10)
+        assert text == name.removeprefix("b").encode()
+    assert commit not in found
+
+
+@async_test
 async def test_a_name_that_becomes_a_folder(remote: Place) -> None:
     """A ref of the copy outlives that of the server, and blocks no other name."""
     commit = remote.origin.commit({"a": "x"})

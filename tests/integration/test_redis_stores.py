@@ -131,6 +131,18 @@ async def test_conformance_with_seals(
 
 
 @pytest_twisted.ensureDeferred
+async def test_a_value_without_a_head(redis: redisserver.RedisServer) -> None:
+    """It counts as missing, and the next value replaces it."""
+    async with stand(redis) as one:
+        await one.store.set("k", b"1")
+        redis("HSET", "gitlab-kas:txkas1:store:mod/one", "=k", "garbage")
+        assert await one.store.get("k") is None
+        await one.store.set("k", b"2", version=0)
+        found = await one.store.get("k")
+        assert found is not None and found.value == b"2"
+
+
+@pytest_twisted.ensureDeferred
 async def test_new_seals(redis: redisserver.RedisServer) -> None:
     """A new secret changes neither versions nor expiry, and no watch is notified."""
     old, new = b"a" * 32, b"b" * 32

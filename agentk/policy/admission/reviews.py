@@ -79,6 +79,9 @@ def _questions(
     if not name and isinstance(content.get("metadata"), dict):
         name = str(content["metadata"].get("name") or "")
     command = content.get("command") if content.get("kind") == "PodExecOptions" else ()
+    # The path behind a proxy.
+    path = content.get("path") if subresource == "proxy" else ""
+    rest = tuple(filter(None, str(path or "").split("/")))
     for module in sorted({"kubernetes_api", *modules}):
         purpose = Purpose.CALLER if module == "kubernetes_api" else Purpose.MODULE
         for verb in verbs:
@@ -91,6 +94,7 @@ def _questions(
                 subresource=subresource,
                 namespace=str(request.get("namespace") or ""),
                 name=name,
+                rest=rest,
                 argv0=str(command[0]) if command else "",
                 discovers=discovers,
             )

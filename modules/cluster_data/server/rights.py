@@ -244,6 +244,8 @@ class ReaderRights:
                 for one in scopes
             ]
         )
+        # The answer may be as old as the question.
+        now = self._clock.seconds()
         response = await client.call("Review", request, timeout=asked.timeout)
         if response.unreachable:
             # The reason has addresses, which are not for users.
@@ -257,7 +259,6 @@ class ReaderRights:
                 Status.FAILED_PRECONDITION,
                 "the agent has moved to another cluster, whose rows have not arrived",
             )
-        now = self._clock.seconds()
         for scope, allowed in zip(scopes, response.allowed, strict=False):
             answer = asked.answers[scope] = _Answer(allowed, now)
             self._answers.set(asked.access.budget_owner, (asked.user, scope), answer)

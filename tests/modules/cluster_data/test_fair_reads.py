@@ -127,6 +127,19 @@ def test_a_busy_cluster_does_not_prolong_rights(
     assert result.reason == "a reason"
 
 
+def test_an_answer_from_before_a_change(rights: RightsStand) -> None:
+    """It may be as old as the question, however late it arrives."""
+    rights.ask()
+    rights.clock.advance(1)
+    rights.rights.changed("1")
+    rights.clock.advance(1)
+    rights.calls.answer(True)
+    again = rights.ask()
+    assert rights.calls.waiting and not again
+    rights.calls.answer(False)
+    assert again[0].scopes == frozenset()
+
+
 def _failed(rights: RightsStand, status: Status) -> list[Any]:
     result = rights.ask()
     rights.calls.fail(status)

@@ -10,6 +10,7 @@ import pytest
 
 from agentk.policy.admission.reviews import alternatives, response
 from agentk.policy.engine import PolicyDecision
+from agentk.policy.floor import Floor
 from tunnel.kubernetes import Purpose
 
 
@@ -68,6 +69,28 @@ def test_connections() -> None:
     ]
     proxied = asked(**of_pod, subResource="proxy", object={"kind": "PodProxyOptions"})
     assert {one[0] for one in proxied} == {"get", "create", "update", "patch", "delete"}
+
+
+@pytest.mark.parametrize(
+    ("path", "is_permitted"),
+    [
+        ("metrics", True),
+        ("/metrics/cadvisor", True),
+        ("/exec/a/b/c", False),
+        ("/metrics/../exec", False),
+        ("", False),
+    ],
+)
+def test_the_kubelet(path: str, is_permitted: bool) -> None:
+    """Its metrics are permitted, as in a request of agentk itself."""
+    nodes = {"group": "", "version": "v1", "resource": "nodes"}
+    options = {"kind": "NodeProxyOptions", "path": path}
+    of_node = {"operation": "CONNECT", "resource": nodes, "name": "n", "namespace": ""}
+    asked = review(**of_node, subResource="proxy", object=options)
+    _, found = alternatives(asked, ())
+    floor = Floor("txkas", True)
+    refused = [one for one in found if one.verb == "get" and floor.why_refused(one)]
+    assert bool(refused) is not is_permitted
 
 
 def test_the_requested_resource() -> None:
