@@ -394,8 +394,7 @@ async def test_what_stands_in_the_way(redis: redisserver.RedisServer) -> None:
 _RIGHTS = (
     *("on", ">secret", "~gitlab-kas:txkas1:*", "&gitlab-kas:txkas1:*", "-@all"),
     *"+ping +select +multi +exec +subscribe +publish +get +set +mget +del".split(),
-    *"+exists +pexpire +sadd +srem +smembers +hset +hdel +hkeys +hmget".split(),
-    *"+hgetall +hscan".split(),
+    *"+exists +pexpire +sadd +srem +smembers +hset +hdel +hkeys +hmget +hscan".split(),
 )
 _SCRIPT_RIGHTS = (
     "+eval +time +hget +zadd +zrem +zcard +zscore +zrange +zrangebyscore +zrangebylex"

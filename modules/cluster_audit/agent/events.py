@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
 
+from modules.cluster_audit.agent.event_filter import EventFilter
 from modules.cluster_audit.wire import cluster_audit_pb2 as wire
 from tunnel.toolkit.texts import clean
 
@@ -17,13 +17,6 @@ __all__ = ["EventReader", "InvalidEvent", "decoded"]
 
 #: Maximum characters of a text; names of objects have at most 253.
 MAX_TEXT = 300
-
-#: Maximum depth of the objects and arrays that are kept of a text which is nested too
-#: deeply; agentk needs no field below the depth 5.
-MAX_DEPTH = 20
-
-#: An escaped character in a string, a quote, or an end of an object or an array.
-_TOKEN: Final = re.compile(rb'\\.|["\[\]{}]', re.DOTALL)
 
 #: Verbs of requests that change nothing.
 _READS: Final = frozenset(("get", "list", "watch"))
@@ -103,55 +96,28 @@ class EventReader:
         return found if self.everything or _matters(found, is_session) else None
 
 
-def decoded(text: bytes) -> Any:
+def decoded(text: bytes, depth: int = 1) -> Any:
     """
     Return the value of a JSON text with bodies of requests, which clients choose.
 
     API servers accept bodies that Python does not: with deep nesting, numbers of any
-    length, and invalid UTF-8.  Deeply nested parts are None, and long numbers 0.
+    length, and invalid UTF-8.  Deeply nested bodies are None, and long numbers 0.
 
+    :param depth: see `EventFilter`.
     :raises ValueError: if the text is not JSON.
     """
     try:
-        return _decode(text)
+        return _decoded(text)
     except RecursionError:
-        pass
-    try:
-        return _decode(_shallow(text))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+        return _decoded(EventFilter(depth).feed(text))
 
 
-def _decode(text: bytes) -> Any:
+def _decoded(text: bytes) -> Any:
     return json.loads(text.decode("utf-8", "replace"), parse_int=_integer)
 
 
 def _integer(text: str) -> int:
     return int(text) if len(text) < 20 else 0
-
-
-def _shallow(text: bytes) -> bytes:
-    """Return a text with null in place of all objects and arrays below `MAX_DEPTH`."""
-    kept: list[bytes] = []
-    depth = start = 0
-    in_string = False
-    for token in _TOKEN.finditer(text):
-        mark = token[0]
-        if mark == b'"':
-            in_string = not in_string
-        elif in_string:
-            continue
-        elif mark in (b"[", b"{"):
-            depth += 1
-            if depth == MAX_DEPTH + 1:
-                kept += text[start : token.start()], b"null"
-        elif mark in (b"]", b"}"):
-            if depth == MAX_DEPTH + 1:
-                start = token.end()
-            depth -= 1
-    if depth <= MAX_DEPTH:
-        kept.append(text[start:])
-    return b"".join(kept)
 
 
 def _matters(event: wire.Event, is_session: bool) -> bool:

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import attrs
 
+from modules.cluster_audit.agent.event_filter import EventFilter
 from modules.cluster_audit.agent.events import EventReader, InvalidEvent
 from modules.cluster_audit.wire import cluster_audit_pb2 as wire
 
@@ -30,16 +31,16 @@ __all__ = [
 #: default in most installations.
 MAX_FILES = 32
 
-#: Maximum bytes of the first line that identify a file.  The time of the request is at
-#: the end of the line, and a client chooses most of the rest.  A line with both bodies
-#: is shorter: API servers limit a body to 3 MiB, and JSON has at most six bytes for
-#: one.
-MAX_FIRST_LINE = 64 * 1024**2
+#: Maximum bytes of a line; the rest of a longer one is left out.  A line with both
+#: bodies is shorter: API servers limit a body to 3 MiB, and JSON has at most six bytes
+#: for one.  The first line identifies a file: the time of the request is at its end,
+#: and a client chooses most of the rest.
+MAX_LINE = 64 * 1024**2
 
-#: Bytes of the first line in memory.
+#: Bytes of a long line in memory.
 _PART_BYTES = 256 * 1024
 
-#: Maximum bytes of one read; a longer line is left out.
+#: Maximum bytes of one read; a longer line is read in parts.
 READ_BYTES = 4 * 1024**2
 
 #: Maximum number of events of one read, and their bytes, because a message to kas has
@@ -163,8 +164,9 @@ class LogFiles:
         with _opened(file) as log:
             log.seek(start)
             text = log.read(READ_BYTES)
-        if b"\n" not in text and len(text) == READ_BYTES:
-            return Piece(mark, start, start + len(text), [], 1, newer)
+            if b"\n" not in text and len(text) == READ_BYTES:
+                log.seek(start)
+                return _long(mark, start, log, reader, newer)
         return _parsed(mark, start, text, reader, newer)
 
     def _find(self, mark: str, files: list[ClusterLogFile]) -> ClusterLogFile:
@@ -196,6 +198,29 @@ def _parsed(
             size += event.ByteSize()
             events.append(event)
     return Piece(mark, start, start + place, events, left_out, newer)
+
+
+def _long(
+    mark: str, start: int, log: BinaryIO, reader: EventReader, newer: str
+) -> Piece:
+    """Return the piece of one line, of which only what `EventFilter` keeps is read."""
+    kept: list[bytes] = []
+    line, end = EventFilter(1), start
+    while end - start < MAX_LINE:
+        part = log.readline(_PART_BYTES)
+        if not part:
+            # The API server is writing the line.
+            return Piece(mark, start, start, [], 0, newer)
+        end += len(part)
+        kept.append(line.feed(part))
+        if part.endswith(b"\n"):
+            break
+    else:
+        return Piece(mark, start, end, [], 1, newer)
+    found = _parsed(mark, start, b"".join(kept), reader, newer)
+    for event in found.events:
+        event.end = end
+    return attrs.evolve(found, end=end)
 
 
 @contextmanager
@@ -232,7 +257,7 @@ def _open(path: Path) -> BinaryIO:
 def _mark_of(file: BinaryIO) -> str:
     """Return the mark of a file; empty if its first line is not whole."""
     digest, size = hashlib.sha256(), 0
-    while size < MAX_FIRST_LINE:
+    while size < MAX_LINE:
         part = file.readline(_PART_BYTES)
         if not part:
             return ""

@@ -16,6 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
+from modules.cluster_audit.agent.event_filter import EventFilter
 from modules.cluster_audit.agent.events import EventReader, InvalidEvent, decoded
 from modules.cluster_audit.wire import cluster_audit_pb2 as wire
 from tunnel.http1 import (
@@ -33,9 +34,13 @@ __all__ = ["PATH", "AuditWebhook", "WebhookEvents"]
 #: Path of the URL in the kubeconfig of the API server.
 PATH: Final = b"/audit"
 
-#: Maximum bytes of events that wait for kas: the events of about a minute of a busy API
-#: server at the level Metadata.
+#: Maximum bytes of events that arrive or wait for kas: the events of about a minute of
+#: a busy API server at the level Metadata.
 MAX_WAITING = 8 * 1024**2
+
+#: Maximum bytes of a request with its bodies, which are left out of a larger one: this
+#: takes longer than to read the events, and most batches are smaller.
+MAX_WHOLE = 128 * 1024
 
 #: Maximum number of requests that wait for kas; API servers send one a second.
 MAX_BODIES = 1000
@@ -52,7 +57,7 @@ LIMITS = HttpServerLimits(max_connections=50, body_seconds=30.0)
 
 _BEARER = re.compile(rb"[Bb]earer +([!-~]+)")
 
-#: Each event has one of these, and at most a few more in its bodies.
+#: Each event has one of these.
 _MARK = b'"auditID"'
 
 
@@ -84,16 +89,20 @@ class WebhookEvents:
     )
     _offset: int = 0
 
-    @property
-    def room(self) -> int:
-        """Number of bytes that may wait in addition."""
-        is_full = len(self._bodies) >= MAX_BODIES
-        return 0 if is_full else MAX_WAITING - self._size
+    def hold(self, size: int) -> bool:
+        """Take room for a number of bytes that have arrived, if there is any."""
+        if len(self._bodies) >= MAX_BODIES or self._size + size > MAX_WAITING:
+            return False
+        self._size += size
+        return True
+
+    def release(self, size: int) -> None:
+        """Give back the room of a request that is not put."""
+        self._size -= size
 
     def put(self, body: bytes) -> None:
-        """Add a request of the API server, for which there is room."""
+        """Add a request of the API server, which has its room."""
         self._bodies.append(body)
-        self._size += len(body)
         self._wake()
 
     def leave_out(self, count: int) -> None:
@@ -172,7 +181,7 @@ class WebhookEvents:
 def _parsed(body: bytes, reader: EventReader) -> tuple[list[wire.Event], int]:
     """Return the events of a request, and the number of those that are invalid."""
     try:
-        items = decoded(body)["items"]
+        items = decoded(body, 3)["items"]
     except (ValueError, KeyError, TypeError):
         return [], max(body.count(_MARK), 1)
     events: list[wire.Event] = []
@@ -253,28 +262,50 @@ class _Body:
     def __init__(self, events: WebhookEvents, exchange: Exchange) -> None:
         self._events = events
         self._exchange = exchange
+        #: Leaves out bodies, if the request is large.
+        self._filter: EventFilter | None = None
         self._parts: list[bytes] = []
+        #: Number of bytes in `_parts`, for which there is room.
         self._size = 0
-        #: Number of events in the parts that have no room.
-        self._dropped = 0
+        #: Number of events in the parts without room, or None.
+        self._left_out: int | None = None
 
     def body_received(self, data: bytes) -> None:
         """Keep a part of the body while there is room."""
-        self._size += len(data)
-        self._parts.append(bytes(data))
-        if self._size > self._events.room:
-            self._dropped += sum(one.count(_MARK) for one in self._parts)
-            self._parts.clear()
+        if self._filter is None:
+            if self._size + len(data) <= MAX_WHOLE and self._keep(bytes(data)):
+                return
+            data = b"".join((*self._parts, data))
+            self._forget()
+            # An event is an item of the array in the list.
+            self._filter = EventFilter(3)
+        part = self._filter.feed(bytes(data))
+        if self._left_out is not None:
+            self._left_out += part.count(_MARK)
+        elif not self._keep(part):
+            self._left_out = b"".join((*self._parts, part)).count(_MARK)
+            self._forget()
+
+    def _keep(self, part: bytes) -> bool:
+        if not self._events.hold(len(part)):
+            return False
+        self._parts.append(part)
+        self._size += len(part)
+        return True
 
     def body_finished(self, trailers: bytes) -> None:
         """Respond, and let kas get the events."""
         self._exchange.respond(200, b"", b"")
-        if self._size > self._events.room:
-            dropped = self._dropped + sum(one.count(_MARK) for one in self._parts)
-            self._events.leave_out(max(dropped, 1))
+        if self._left_out is not None:
+            self._events.leave_out(max(self._left_out, 1))
         else:
             self._events.put(b"".join(self._parts))
 
     def client_gone(self, reason: Exception) -> None:
         """Forget the request, which the API server repeats."""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._events.release(self._size)
         self._parts.clear()
+        self._size = 0

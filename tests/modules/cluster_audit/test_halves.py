@@ -152,7 +152,7 @@ def test_a_first_line_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The inode is part of the mark, because the rest of the line is unknown."""
-    monkeypatch.setattr(log_files, "MAX_FIRST_LINE", 1000)
+    monkeypatch.setattr(log_files, "MAX_LINE", 1000)
     monkeypatch.setattr(log_files, "_PART_BYTES", 100)
     first, second = tmp_path / "audit-1.log", tmp_path / "audit.log"
     for path in (first, second):
@@ -198,22 +198,50 @@ def test_a_line_that_is_being_written(pair: AuditPair) -> None:
     assert pair.ids() == ["1"]
 
 
-def test_lines_that_are_not_events(
-    pair: AuditPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_that_are_not_events(pair: AuditPair) -> None:
     """They are left out, and their number is in the file."""
-    monkeypatch.setattr(log_files, "READ_BYTES", 4096)
     pair.start()
+    pair.write(event("1"))
     with pair.log.open("a") as file:
         file.write("{\n[]\n{}\n")
-    pair.write(event("1"))
-    pair.write(event("2", requestObject={"data": "x" * 10_000}))
-    pair.write(event("3"))
-    pair.later(6)
+    pair.write(event("2"))
+    pair.later()
     lines = pair.lines()
-    assert [one["id"] for one in lines if "id" in one] == ["1", "3"]
+    assert [one["id"] for one in lines if "id" in one] == ["1", "2"]
     left_out = [one for one in lines if one["action"] == "cluster.left_out"]
-    assert sum(one["count"] for one in left_out) >= 4
+    assert sum(one["count"] for one in left_out) == 3
+
+
+def test_long_lines(pair: AuditPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The body of a request hides neither that request nor others."""
+    monkeypatch.setattr(log_files, "READ_BYTES", 4096)
+    monkeypatch.setattr(log_files, "_PART_BYTES", 1000)
+    pair.start()
+    pair.write(event("1"))
+    text = text_of(event("2", requestObject={"data": "x" * 10_000}))
+    for part in (text[:7000], text[7000:]):
+        with pair.log.open("a") as file:
+            file.write(part)
+        pair.later(2)
+    pair.write(event("3"))
+    pair.later(2)
+    assert pair.ids() == ["1", "2", "3"]
+    assert [one["offset"] for one in pair.lines()][-1] == pair.log.stat().st_size
+    assert pair.agent._follower.left_out == 0
+
+
+def test_a_line_above_the_limit(
+    pair: AuditPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log continues after it."""
+    monkeypatch.setattr(log_files, "READ_BYTES", 4096)
+    monkeypatch.setattr(log_files, "_PART_BYTES", 1000)
+    monkeypatch.setattr(log_files, "MAX_LINE", 8000)
+    pair.start()
+    pair.write(event("1", requestObject={"data": "x" * 10_000}), event("2"))
+    pair.later(4)
+    assert [one["id"] for one in pair.lines() if "id" in one] == ["2"]
+    assert pair.agent._follower.left_out == 2
 
 
 def test_many_events(pair: AuditPair, monkeypatch: pytest.MonkeyPatch) -> None:

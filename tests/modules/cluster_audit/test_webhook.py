@@ -9,8 +9,10 @@ from typing import Any
 import attrs
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
 
 from modules.cluster_audit.agent import webhook as module
 from modules.cluster_audit.agent.events import EventReader
@@ -49,19 +51,30 @@ class Stuck:
         method: bytes = b"POST",
     ) -> bytes:
         """Send a request, and return the status line of the response."""
-        handler = AuditWebhook(self.events, lambda: TOKEN)
-        server = handler.factory(self.clock).buildProtocol(None)
-        transport = StringTransport()
-        server.makeConnection(transport)
-        head = b"%b %b HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %b\r\n" % (
-            method,
-            target,
-            token,
-        )
-        server.dataReceived(head + b"Content-Length: %d\r\n\r\n" % len(body))
+        server = self.connect()
+        server.dataReceived(self.head(len(body), token, target, method))
         for start in range(0, len(body), 1000):
             server.dataReceived(body[start : start + 1000])
-        return bytes(transport.value().partition(b"\r\n")[0])
+        return bytes(server.transport.value().partition(b"\r\n")[0])
+
+    def connect(self) -> Any:
+        """Return the webhook's protocol of a new connection."""
+        handler = AuditWebhook(self.events, lambda: TOKEN)
+        server = handler.factory(self.clock).buildProtocol(None)
+        server.makeConnection(StringTransport())
+        return server
+
+    def head(
+        self,
+        length: int,
+        token: bytes = TOKEN,
+        target: bytes = b"/audit?timeout=30s",
+        method: bytes = b"POST",
+    ) -> bytes:
+        """Return the head of a request."""
+        line = b"%b %b HTTP/1.1\r\nHost: a\r\n" % (method, target)
+        length_field = b"Content-Length: %d\r\n\r\n" % length
+        return line + b"Authorization: Bearer %b\r\n" % token + length_field
 
     def run(self) -> None:
         """Begin to send events to kas."""
@@ -142,6 +155,31 @@ def test_a_large_request(stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck.run()
     assert stuck.post(body_of(*map(str, range(20)))) == OK
     assert stuck.events.left_out == 20
+
+
+def test_large_bodies(stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They need no room, and the body of one request hides no others."""
+    monkeypatch.setattr(module, "MAX_WAITING", 5000)
+    stuck.run()
+    large = event("2", requestObject={"data": {"auditID": "x" * 1_000_000}})
+    body = json.dumps({"items": [event("1"), large, event("3")]}).encode()
+    assert stuck.post(body) == OK
+    assert stuck.ids() == ["1", "2", "3"]
+    assert stuck.events.left_out == 0
+
+
+def test_requests_that_arrive(stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have room before they are whole, until their client leaves."""
+    monkeypatch.setattr(module, "MAX_WAITING", 1000)
+    begun = stuck.connect()
+    begun.dataReceived(stuck.head(5000) + b'{"items":[' + b"1," * 300)
+    assert stuck.events._size > 600
+    assert stuck.post(body_of("1")) == OK
+    assert stuck.events.left_out == 1
+    begun.connectionLost(Failure(ConnectionDone()))
+    assert stuck.events._size == 0
+    assert stuck.post(body_of("2")) == OK
+    assert stuck.events.left_out == 1
 
 
 def test_many_requests(stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
