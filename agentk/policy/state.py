@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 
 from agentk.policy.floor import STATE_SECRET, ProtectedObject
+from agentk.policy.policy_secret import PolicySecret
 from tunnel.api import IKubernetesClient, KubernetesResource
-from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.errors import ConfigurationError
 
 __all__ = ["ClusterState"]
 
-_SECRETS: Final = KubernetesResource("", "v1", "Secret", "secrets", True)
 _NAMESPACES: Final = KubernetesResource("", "v1", "Namespace", "namespaces", False)
 _ROLES: Final = "rbac.authorization.k8s.io"
 _BINDINGS: Final = (
@@ -25,9 +25,6 @@ _BINDINGS: Final = (
     KubernetesResource(_ROLES, "v1", "RoleBinding", "rolebindings", True),
 )
 _REVIEW: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-
-#: Attempts to write the serial while other replicas of agentk write it, too.
-ATTEMPTS: Final = 3
 
 #: Maximum number of bindings that are read, and of objects that are protected.
 MAX_BINDINGS: Final = 20_000
@@ -63,8 +60,9 @@ class ClusterState:
             same serial.
         :raises CallError: the serial cannot be read or written.
         """
-        for left in reversed(range(ATTEMPTS)):
-            version, highest, known = await self._read()
+
+        def change(before: Mapping[str, Any] | None) -> Mapping[str, bytes] | None:
+            highest, known = self._parsed(before)
             if serial < highest:
                 raise ConfigurationError(
                     [
@@ -80,28 +78,23 @@ class ClusterState:
                     ]
                 )
             if serial == highest:
-                return
-            try:
-                await self._write(version, serial, digest)
-            except CallError as error:
-                raced = (Status.ABORTED, Status.ALREADY_EXISTS)
-                if error.status not in raced or not left:
-                    raise
-            else:
-                return
+                return None
+            return {"serial": str(serial).encode(), "digest": digest.encode()}
 
-    async def _read(self) -> tuple[str, int, str]:
-        """Return the version of the Secret, the serial and the digest."""
-        try:
-            found = await self._client.get(_SECRETS, STATE_SECRET, self._namespace)
-        except CallError as error:
-            if error.status is Status.NOT_FOUND:
-                return "", -1, ""
-            raise self._explained(error) from None
-        data = found.get("data") or {}
+        why = (
+            f"agentk keeps the highest serial in the Secret {self._namespace}/"
+            f"{STATE_SECRET}; grant it get, create and update"
+        )
+        secret = PolicySecret(self._client, self._namespace, STATE_SECRET, why)
+        await secret.update(change)
+
+    def _parsed(self, data: Mapping[str, Any] | None) -> tuple[int, str]:
+        """Return the serial and the digest in the Secret."""
+        if data is None:
+            return -1, ""
         try:
             serial = int(base64.b64decode(data["serial"], validate=True))
-            digest = base64.b64decode(data["digest"], validate=True).decode()
+            return serial, base64.b64decode(data["digest"], validate=True).decode()
         except (KeyError, ValueError, binascii.Error):
             raise ConfigurationError(
                 [
@@ -109,36 +102,6 @@ class ClusterState:
                     "who changed it, and delete it"
                 ]
             ) from None
-        return str(found["metadata"].get("resourceVersion", "")), serial, digest
-
-    async def _write(self, version: str, serial: int, digest: str) -> None:
-        metadata = {"name": STATE_SECRET, "namespace": self._namespace}
-        body: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": metadata,
-            "data": {
-                key: base64.b64encode(text.encode()).decode()
-                for key, text in (("serial", str(serial)), ("digest", digest))
-            },
-        }
-        method, path = "POST", f"/api/v1/namespaces/{self._namespace}/secrets"
-        if version:
-            metadata["resourceVersion"] = version
-            method, path = "PUT", f"{path}/{STATE_SECRET}"
-        try:
-            await self._client.json(method, path, body)
-        except CallError as error:
-            raise self._explained(error) from None
-
-    def _explained(self, error: CallError) -> CallError:
-        if error.status is not Status.PERMISSION_DENIED:
-            return error
-        return CallError(
-            error.status,
-            f"agentk keeps the highest serial in the Secret {self._namespace}/"
-            f"{STATE_SECRET}; grant it get, create and update: {error.message}",
-        )
 
     async def own_roles(self) -> frozenset[ProtectedObject]:
         """

@@ -23,8 +23,9 @@ import attrs
 from agentk.config import AdmissionSettings
 from agentk.policy.admission.certificates import Certificates, Identified
 from agentk.policy.floor import ADMISSION_PREFIX, WEBHOOK_SECRET
+from agentk.policy.policy_secret import PolicySecret
 from agentk.policy.via import via_condition
-from tunnel.api import IKubernetesClient, KubernetesResource
+from tunnel.api import IKubernetesClient
 from tunnel.errors import CallError, Status
 
 __all__ = ["PATH", "Registration", "WebhookState"]
@@ -37,11 +38,7 @@ TIMEOUT: Final = 3
 
 FIELD_MANAGER: Final = "agentk"
 
-_SECRETS: Final = KubernetesResource("", "v1", "Secret", "secrets", True)
 _GROUP: Final = "admissionregistration.k8s.io/v1"
-
-#: Attempts to write the Secret while other replicas of agentk write it, too.
-ATTEMPTS: Final = 3
 
 
 @attrs.frozen
@@ -50,12 +47,10 @@ class WebhookState:
     Content of the Secret.
 
     :ivar token: the secret part of the path.
-    :ivar version: version of the Secret; empty if it does not exist.
     """
 
     certificates: Certificates = attrs.field(factory=Certificates)
     token: str = attrs.field(default="", repr=False)
-    version: str = ""
 
 
 @attrs.define(eq=False)
@@ -77,10 +72,6 @@ class Registration:
         return f"{ADMISSION_PREFIX}-{self._namespace}"
 
     @property
-    def _secret(self) -> str:
-        return f"Secret {self._namespace}/{WEBHOOK_SECRET}"
-
-    @property
     def names(self) -> tuple[str, ...]:
         """Host names and addresses that the API server connects to."""
         if self._settings.service:
@@ -93,23 +84,21 @@ class Registration:
 
         :raises CallError: the Secret cannot be read or written.
         """
-        for left in reversed(range(ATTEMPTS)):
-            before = await self._read()
+        state = WebhookState()
+
+        def change(data: Mapping[str, Any] | None) -> Mapping[str, bytes] | None:
+            nonlocal state
+            before = _state(data)
             certificates = before.certificates.rotated(self.names, now)
-            if certificates is before.certificates and before.token:
-                return before
-            after = attrs.evolve(
-                before, certificates=certificates, token=before.token or token_hex(16)
-            )
-            try:
-                version = await self._write(after)
-            except CallError as error:
-                raced = (Status.ABORTED, Status.ALREADY_EXISTS)
-                if error.status not in raced or not left:
-                    raise _explained(error, self._secret) from None
-            else:
-                return attrs.evolve(after, version=version)
-        raise AssertionError
+            token = before.token or token_hex(16)
+            state = WebhookState(certificates, token)
+            is_due = certificates is not before.certificates or not before.token
+            return _data(state) if is_due else None
+
+        why = _why(f"Secret {self._namespace}/{WEBHOOK_SECRET}")
+        secret = PolicySecret(self._client, self._namespace, WEBHOOK_SECRET, why)
+        await secret.update(change)
+        return state
 
     async def register(self, state: WebhookState) -> None:
         """
@@ -123,7 +112,9 @@ class Registration:
             )
         except CallError as error:
             what = f"ValidatingWebhookConfiguration {self.name}"
-            raise _explained(error, what) from None
+            if error.status is not Status.PERMISSION_DENIED:
+                raise
+            raise CallError(error.status, f"{_why(what)}: {error.message}") from None
 
     def _object(self, state: WebhookState) -> dict[str, Any]:
         path = f"{PATH}{state.token}"
@@ -168,50 +159,11 @@ class Registration:
             ],
         }
 
-    async def _read(self) -> WebhookState:
-        try:
-            found = await self._client.get(_SECRETS, WEBHOOK_SECRET, self._namespace)
-        except CallError as error:
-            if error.status is Status.NOT_FOUND:
-                return WebhookState()
-            raise _explained(error, self._secret) from None
-        version = str(found["metadata"].get("resourceVersion", ""))
-        try:
-            data = {
-                key: base64.b64decode(value, validate=True)
-                for key, value in (found.get("data") or {}).items()
-            }
-            return attrs.evolve(_state(data), version=version)
-        except (KeyError, ValueError, TypeError, binascii.Error):
-            # A damaged Secret is replaced: nobody else needs its content.
-            return WebhookState(version=version)
 
-    async def _write(self, state: WebhookState) -> str:
-        metadata = {"name": WEBHOOK_SECRET, "namespace": self._namespace}
-        method, path = "POST", f"/api/v1/namespaces/{self._namespace}/secrets"
-        if state.version:
-            metadata["resourceVersion"] = state.version
-            method, path = "PUT", f"{path}/{WEBHOOK_SECRET}"
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": metadata,
-            "data": {
-                key: base64.b64encode(value).decode()
-                for key, value in _data(state).items()
-            },
-        }
-        written = await self._client.json(method, path, body)
-        return str(written["metadata"]["resourceVersion"])
-
-
-def _explained(error: CallError, what: str) -> CallError:
-    if error.status is not Status.PERMISSION_DENIED:
-        return error
-    return CallError(
-        error.status,
+def _why(what: str) -> str:
+    return (
         f"agentk needs the permission to create and change the {what} (see "
-        f"'agentk-policy render rbac --webhook'): {error.message}",
+        "'agentk-policy render rbac --webhook')"
     )
 
 
@@ -230,13 +182,21 @@ def _data(state: WebhookState) -> dict[str, bytes]:
     return data
 
 
-def _state(data: Mapping[str, bytes]) -> WebhookState:
-    certificates = Certificates(
-        _identified(data, "current"),
-        _identified(data, "following") if "following.crt" in data else None,
-        data["previous"],
-    )
-    return WebhookState(certificates, data["token"].decode("ascii"))
+def _state(data: Mapping[str, Any] | None) -> WebhookState:
+    try:
+        found = {
+            key: base64.b64decode(value, validate=True)
+            for key, value in (data or {}).items()
+        }
+        certificates = Certificates(
+            _identified(found, "current"),
+            _identified(found, "following") if "following.crt" in found else None,
+            found["previous"],
+        )
+        return WebhookState(certificates, found["token"].decode("ascii"))
+    except (KeyError, ValueError, TypeError, binascii.Error):
+        # A damaged Secret is replaced: nobody else needs its content.
+        return WebhookState()
 
 
 def _identified(data: Mapping[str, bytes], name: str) -> Identified:
