@@ -35,7 +35,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.timers import cancel_call
-from tunnel.toolkit.token_bucket import TokenBucket
+from tunnel.toolkit.token_buckets import TokenBuckets
 
 __all__ = ["Asker", "CheckTurn", "FailedChecks", "NoTurn"]
 
@@ -200,7 +200,9 @@ class FailedChecks:
         #: Callback that notifies other workers of this kas of checks that began (1) or
         #: succeeded (-1); None without other workers.
         self.tell: Callable[[str, int], None] | None = None
-        self._buckets: Recent[str, TokenBucket] = Recent(MAX_ADDRESSES)
+        self._buckets: TokenBuckets[str] = TokenBuckets(
+            MAX_ADDRESSES, per_minute, per_minute / 60
+        )
         #: Queues of addresses with waiting checks; `Authenticators` limits the number
         #: of waiting checks.
         self._queues: dict[str, _Queue] = {}
@@ -223,7 +225,7 @@ class FailedChecks:
         address = asker.address
         self._ask(asker, now)
         queue = self._queues.get(address)
-        bucket = self._bucket(address, now)
+        bucket = self._buckets.used(address, now)
         if queue is None and bucket.spend(now):
             self._begun(asker)
             return None
@@ -298,7 +300,7 @@ class FailedChecks:
     def _look_later(self, address: str, queue: _Queue) -> None:
         if queue.call is None:
             now = self._clock.seconds()
-            seconds = self._bucket(address, now).due(now)
+            seconds = self._buckets.used(address, now).due(now)
             # Turns may end earlier if other workers of this kas use up the remaining
             # checks.
             seconds = min([seconds, *(turn.until - now for turn in queue.turns)])
@@ -309,7 +311,7 @@ class FailedChecks:
         queue = self._queues[address]
         queue.call = None
         now = self._clock.seconds()
-        bucket = self._bucket(address, now)
+        bucket = self._buckets.used(address, now)
         while queue.turns and bucket.spend(now):
             turn = queue.take(self._ranks(queue.turns))
             self._leave(turn)
@@ -330,14 +332,7 @@ class FailedChecks:
 
     def _begin(self, address: str) -> float | None:
         now = self._clock.seconds()
-        return self._bucket(address, now).borrow(now, MAX_WAIT)
-
-    def _bucket(self, address: str, now: float) -> TokenBucket:
-        bucket = self._buckets.get(address)
-        if bucket is None:
-            bucket = TokenBucket(self._size, self._size / 60, now)
-        self._buckets[address] = bucket
-        return bucket
+        return self._buckets.used(address, now).borrow(now, MAX_WAIT)
 
     def succeeded(self, asker: Asker) -> None:
         """Record that a check that began did not fail."""

@@ -39,7 +39,7 @@ from tunnel.toolkit.log_budget import LogBudgets
 from tunnel.toolkit.packing import unpack
 from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.texts import clean, json_for_yaml
-from tunnel.toolkit.token_bucket import TokenBucket
+from tunnel.toolkit.token_buckets import TokenBuckets
 
 __all__ = ["CONFIGURATION", "AgentConfigurationServer"]
 
@@ -180,7 +180,9 @@ class AgentConfigurationServer:
         #: Number of streams that have not ended yet, by agent.
         self._counts: dict[str, int] = {}
         #: Rate of new streams, and budget for lines that an agent causes, by agent.
-        self._rates: Recent[str, TokenBucket] = Recent(MAX_AGENTS)
+        self._rates: TokenBuckets[str] = TokenBuckets(
+            MAX_AGENTS, OPENED_AT_ONCE, OPENED_PER_SECOND
+        )
         self._lines: LogBudgets[str] = LogBudgets()
         #: Files whose problems and remarks were logged, by agent's name and commit.
         self._logged: Recent[tuple[str, str], bool] = Recent(MAX_LOGGED)
@@ -430,11 +432,7 @@ class AgentConfigurationServer:
 
     def _count_opened(self, agent: ConnectedAgent) -> None:
         now = self._api.clock.seconds()
-        rate = self._rates.get(agent.agent_id)
-        if rate is None:
-            rate = TokenBucket(OPENED_AT_ONCE, OPENED_PER_SECOND, now)
-        self._rates[agent.agent_id] = rate
-        if not rate.spend(now):
+        if not self._rates.used(agent.agent_id, now).spend(now):
             raise CallError(Status.RESOURCE_EXHAUSTED, _TOO_OFTEN)
 
     def _warn(self, agent: ConnectedAgent, text: str, **fields: object) -> None:

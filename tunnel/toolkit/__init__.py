@@ -15,6 +15,8 @@ Helpers for both programs and for modules; they are part of the stable API.
     peer_turns.py   turns for expensive work, with limits for each peer and for all
     peer_budgets.py budgets of work for each peer
     token_bucket.py rate limits
+    token_buckets.py
+                    a rate limit for each of many keys
     allowance.py    a limit for the number of actions in any period
     recent.py       a table that forgets its oldest entry
     shared_recent.py

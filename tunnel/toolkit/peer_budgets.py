@@ -11,8 +11,8 @@ from twisted.internet.task import deferLater
 
 from tunnel.toolkit.counts import one_less
 from tunnel.toolkit.peer_slots import PeerSlots
-from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.token_bucket import TokenBucket
+from tunnel.toolkit.token_buckets import TokenBuckets
 
 __all__ = ["OverBudget", "PeerBudgets"]
 
@@ -58,11 +58,9 @@ class PeerBudgets(Generic[K]):
         seconds: float = 0.0,
     ) -> None:
         self._clock = clock
-        self._burst = burst
-        self._per_second = per_second
         self._most_waiting = most_waiting
         self._seconds = seconds
-        self._buckets: Recent[K, TokenBucket] = Recent(MAX_PEERS)
+        self._buckets: TokenBuckets[K] = TokenBuckets(MAX_PEERS, burst, per_second)
         self._turns: PeerSlots[K] = PeerSlots(1)
         self._waiting: Counter[K] = Counter()
 
@@ -103,10 +101,4 @@ class PeerBudgets(Generic[K]):
         return self._bucket(peer).due(self._clock.seconds())
 
     def _bucket(self, peer: K) -> TokenBucket:
-        bucket = self._buckets.get(peer)
-        if bucket is None:
-            now = self._clock.seconds()
-            bucket = TokenBucket(self._burst, self._per_second, now)
-        # The table forgets the peer whose work is longest ago.
-        self._buckets[peer] = bucket
-        return bucket
+        return self._buckets.used(peer, self._clock.seconds())

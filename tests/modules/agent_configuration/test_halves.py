@@ -639,8 +639,8 @@ class HalvesTests(SynchronousTestCase):
     def test_streams_have_a_rate(self) -> None:
         """A burst, and a few each second after that."""
         self.repository.commit({FILE: DEBUG})
-        self.begin()
         self.patch(module, "OPENED_AT_ONCE", 3)
+        self.begin()
         self.server._rates.clear()
         client = self.agent._api.calls.client(CONFIGURATION)
         for _ in range(3):
