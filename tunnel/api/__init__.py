@@ -29,7 +29,7 @@ complete module.
     cluster_rows.py   changes of live data
     cached_watches.py  watches from the caches of agents
     agent_paths.py    paths of modules at the listener for kubectl
-    page_callers.py   users of pages who send a bearer token
+    page_callers.py   users of pages, by bearer token or by a session of kas' own page
     web.py            pages, webhooks and WebSockets
     network.py        listeners, and connections to other servers
     peers.py          the other kas of the fleet
@@ -146,7 +146,11 @@ from tunnel.api.modules import (
     IServerModuleFactory,
 )
 from tunnel.api.network import IListeners, INetwork, IRedisPublisher
-from tunnel.api.page_callers import PageCaller
+from tunnel.api.page_callers import (
+    PAGE_COOKIE,
+    PageCaller,
+    page_session,
+)
 from tunnel.api.peers import IPeers, OtherKas
 from tunnel.api.repositories import (
     RepositorySettings,
@@ -167,13 +171,17 @@ from tunnel.api.streams import (
 )
 from tunnel.api.tracing import ISpan, ITracer, SpanKind
 from tunnel.api.users import (
+    PAGE_SESSION,
     SESSION_COOKIE,
     Access,
     AgentIdentity,
     HasPeer,
     IAuthenticator,
+    IListingAuthenticator,
     Impersonation,
     IUsers,
+    Reach,
+    ReachableAgent,
     Usage,
     program_of,
 )
@@ -191,6 +199,8 @@ __all__ = [
     "DEFAULT_OPTIONS",
     "MAX_SCOPE",
     "OPERATOR",
+    "PAGE_COOKIE",
+    "PAGE_SESSION",
     "SCOPE",
     "SESSION_COOKIE",
     "AcceptedWebSocket",
@@ -254,6 +264,7 @@ __all__ = [
     "IKubernetesClient",
     "ILeadership",
     "IListeners",
+    "IListingAuthenticator",
     "INetwork",
     "IOpening",
     "IOwnNamespace",
@@ -298,6 +309,8 @@ __all__ = [
     "PageCaller",
     "PrintedObject",
     "PublishingAgent",
+    "Reach",
+    "ReachableAgent",
     "RepositorySettings",
     "SpanKind",
     "StoreEvent",
@@ -317,6 +330,7 @@ __all__ = [
     "agents_match",
     "common_columns",
     "is_period",
+    "page_session",
     "program_of",
     "project_of",
     "readable_repository",

@@ -164,7 +164,8 @@ class IWeb(Interface):
 
         If ``web`` is not configured, no client can reach *resource*.  kas does not
         check credentials at this listener, so *resource* must check them, with
-        `IUsers.authorize` or by itself.
+        `tunnel.api.PageCaller` or by itself.  Its requests have the attribute
+        ``own_origin``: see `WebSocketRequest`.
 
         :param prefix: ``/name`` or deeper, without a slash at its end.
         :raises ValueError: the prefix is invalid, or a module already serves this

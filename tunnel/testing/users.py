@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from tunnel.api import Access, HasPeer, IAuthenticator, IUsers, Usage
+from tunnel.api import Access, HasPeer, IAuthenticator, IUsers, Reach, Usage
 from tunnel.errors import CallError, Status
 
 __all__ = ["FakeUsers"]
@@ -21,6 +21,8 @@ class FakeUsers:
     def __init__(self) -> None:
         #: The `Access` of each token; other tokens are refused.
         self.tokens: dict[str, Access] = {}
+        #: The agents of each token, for `reach`; those of other tokens are unknown.
+        self.reaches: dict[str, Reach] = {}
         #: Functions that the module passed to `recheck`; each returns the ids of
         #: credentials with open connections.
         self.held: list[Callable[[], Collection[str]]] = []
@@ -36,6 +38,16 @@ class FakeUsers:
         if access is None:
             raise CallError(Status.UNAUTHENTICATED, "unknown token")
         return access
+
+    def reach(
+        self, kind: str, token: str, peer: HasPeer | None = None
+    ) -> Reach | Deferred[Reach]:
+        found = self.reaches.get(token)
+        if found is not None:
+            return found
+        if token in self.tokens:
+            raise CallError(Status.UNIMPLEMENTED, "these agents cannot be listed")
+        raise CallError(Status.UNAUTHENTICATED, "unknown token")
 
     def count_usage(self, usage: Usage) -> None:
         self.used.append(usage)
