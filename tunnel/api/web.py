@@ -167,7 +167,8 @@ class IWeb(Interface):
         `tunnel.api.PageCaller` or by itself.  Its requests have the attribute
         ``own_origin``: see `WebSocketRequest`.
 
-        :param prefix: ``/name`` or deeper, without a slash at its end.
+        :param prefix: ``/name`` or deeper, without a slash at its end; ``/`` serves
+            only this path.
         :raises ValueError: the prefix is invalid, or a module already serves this
             prefix, or a prefix above or below it.
         """

@@ -68,6 +68,13 @@ notifications = ServerModule(
     default=("api", "gitlab"),
 )
 
+web_page = ServerModule(
+    "web_page",
+    "modules.web_page.server.module.WebPageServer",
+    # The module serves a page on the listener for pages.
+    default="web",
+)
+
 webhooks = ServerModule("webhooks", "modules.webhooks.server.module.WebhooksServer")
 
 prometheus = ServerModule(

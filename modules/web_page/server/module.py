@@ -1,0 +1,93 @@
+"""The server half: kas' own web page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+
+import attrs
+from twisted.web.util import Redirect
+from zope.interface import implementer, provider
+
+from modules.web_page.server.agents import ReachedAgents
+from modules.web_page.server.assets import FOLDER, Assets
+from modules.web_page.server.authenticator import SessionAuthenticator
+from modules.web_page.server.sessions import PageSession, PageSessions
+from modules.web_page.server.sign_in import HOME, PageSignIn
+from modules.web_page.server.site import PREFIX, PageRoutes
+from tunnel.api import (
+    CredentialRevoked,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+)
+from tunnel.toolkit.for_each import for_each
+
+__all__ = ["WebPageServer", "WebPageSettings"]
+
+
+@attrs.frozen(kw_only=True)
+class WebPageSettings:
+    """Section ``modules.web_page`` of kas' configuration."""
+
+
+@provider(IServerModuleFactory)
+@implementer(IServerModule)
+class WebPageServer:
+    """The server half of the module ``web_page``."""
+
+    configuration = WebPageSettings
+
+    def __init__(
+        self, api: IServerModuleApi, now: Callable[[], float] = time.time
+    ) -> None:
+        self.name = api.name
+        self._api = api
+        self._sessions = PageSessions(
+            api.stores.open("sessions"), api.clock, now, self._ended
+        )
+        self._authenticator = SessionAuthenticator(api, self._sessions, now)
+        api.users.add_authenticator(self._authenticator)
+        api.users.recheck(self._authenticator.credential_ids)
+        api.events.subscribe(CredentialRevoked, self._revoked)
+        site = PageRoutes(
+            api,
+            Assets(FOLDER),
+            PageSignIn(api, self._sessions, self._authenticator, now),
+            self._authenticator,
+            ReachedAgents(api.agents, api.clock, now),
+            _version(),
+            now,
+        )
+        api.web.mount(PREFIX, site.resource())
+        api.web.mount("/", Redirect(HOME.encode()))
+
+    async def start(self) -> None:
+        """Follow the sessions of all kas."""
+        self._sessions.start()
+
+    async def stop(self) -> None:
+        """End following."""
+        self._sessions.stop()
+
+    def _ended(self, session: PageSession) -> None:
+        """End the connections of a session that has ended."""
+        self._authenticator.forget(session)
+        self._api.events.publish(CredentialRevoked(f"session:{session.id}"))
+
+    def _revoked(self, event: CredentialRevoked) -> None:
+        """End the sessions whose credential was revoked."""
+        found = [
+            one
+            for one in self._sessions.all()
+            if one.credential_id == event.credential_id
+        ]
+        for_each(found, self._sessions.end_later, "ending a session")
+
+
+def _version() -> str:
+    try:
+        return version("txkas")
+    except PackageNotFoundError:
+        return ""
