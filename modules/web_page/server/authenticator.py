@@ -20,7 +20,7 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from modules.web_page.server.secret import SessionSecret
-from modules.web_page.server.sessions import PageSession, PageSessions
+from modules.web_page.server.sessions import UserSession, UserSessions
 from tunnel.api import (
     PAGE_SESSION,
     Access,
@@ -94,7 +94,7 @@ class _SignInPeer:
     program: str
 
     @classmethod
-    def of(cls, session: PageSession) -> _SignInPeer:
+    def of(cls, session: UserSession) -> _SignInPeer:
         return cls(IPv4Address("TCP", session.address, 0), session.program)
 
 
@@ -110,7 +110,7 @@ class SessionAuthenticator:
     agent_prefixes: Sequence[bytes] = ()
 
     def __init__(
-        self, api: Any, sessions: PageSessions, now: Callable[[], float]
+        self, api: Any, sessions: UserSessions, now: Callable[[], float]
     ) -> None:
         self._users: IUsers = api.users
         self._clock: IReactorTime = api.clock
@@ -124,11 +124,11 @@ class SessionAuthenticator:
         found = (self._sessions.get(key) for key in tuple(self._open))
         return {one.credential_id for one in found if one is not None}
 
-    def forget(self, session: PageSession) -> None:
+    def forget(self, session: UserSession) -> None:
         """Forget the credential of a session that has ended."""
         self._open.pop(session.key, None)
 
-    async def opened(self, text: str) -> tuple[SessionSecret, PageSession]:
+    async def opened(self, text: str) -> tuple[SessionSecret, UserSession]:
         """
         Return the session of a cookie, for a request that its user caused.
 
@@ -200,7 +200,7 @@ class SessionAuthenticator:
 
     def _answered(
         self,
-        session: PageSession,
+        session: UserSession,
         credential: SessionCredential,
         ask: Callable[[SessionCredential, Any], Any],
     ) -> Any:
@@ -215,12 +215,12 @@ class SessionAuthenticator:
             )
         return _as_session(session, answer)
 
-    def _failed(self, session: PageSession, failure: Any) -> Any:
+    def _failed(self, session: UserSession, failure: Any) -> Any:
         if failure.check(CallError):
             self._refused(session, failure.value)
         return failure
 
-    def _refused(self, session: PageSession, error: CallError) -> None:
+    def _refused(self, session: UserSession, error: CallError) -> None:
         """End a session whose credential is not valid any more."""
         if error.status is Status.UNAUTHENTICATED:
             self._sessions.end_later(session)
@@ -237,7 +237,7 @@ class SessionAuthenticator:
         return credential
 
     def _decrypted(
-        self, secret: SessionSecret, session: PageSession
+        self, secret: SessionSecret, session: UserSession
     ) -> SessionCredential:
         try:
             found = SessionCredential.from_bytes(secret.open(session.sealed))
@@ -312,7 +312,7 @@ class SessionAuthenticator:
         )
 
 
-def _as_session(session: PageSession, found: _T) -> _T:
+def _as_session(session: UserSession, found: _T) -> _T:
     """
     Return rights with the session in place of its credential: connections must end with
     the session.

@@ -13,7 +13,7 @@ from zope.interface import implementer, provider
 from modules.web_page.server.agents import ReachedAgents
 from modules.web_page.server.assets import FOLDER, Assets
 from modules.web_page.server.authenticator import SessionAuthenticator
-from modules.web_page.server.sessions import PageSession, PageSessions
+from modules.web_page.server.sessions import UserSession, UserSessions
 from modules.web_page.server.sign_in import HOME, PageSignIn
 from modules.web_page.server.site import PREFIX, PageRoutes
 from tunnel.api import (
@@ -44,7 +44,7 @@ class WebPageServer:
     ) -> None:
         self.name = api.name
         self._api = api
-        self._sessions = PageSessions(
+        self._sessions = UserSessions(
             api.stores.open("sessions"), api.clock, now, self._ended
         )
         self._authenticator = SessionAuthenticator(api, self._sessions, now)
@@ -71,7 +71,7 @@ class WebPageServer:
         """End following."""
         self._sessions.stop()
 
-    def _ended(self, session: PageSession) -> None:
+    def _ended(self, session: UserSession) -> None:
         """End the connections of a session that has ended."""
         self._authenticator.forget(session)
         self._api.events.publish(CredentialRevoked(f"session:{session.id}"))

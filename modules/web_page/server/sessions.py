@@ -25,8 +25,8 @@ __all__ = [
     "LONGEST_SECONDS",
     "MAX_SESSIONS_EACH",
     "TOUCH_SECONDS",
-    "PageSession",
-    "PageSessions",
+    "UserSession",
+    "UserSessions",
 ]
 
 #: Seconds without any request after which a session ends: a working day.
@@ -54,7 +54,7 @@ _RETRY_SECONDS: Final = 5.0
 
 
 @attrs.frozen
-class PageSession:
+class UserSession:
     """
     One session, without its secret.
 
@@ -107,7 +107,7 @@ class PageSession:
         return json.dumps(content).encode()
 
     @classmethod
-    def from_bytes(cls, key: str, value: bytes) -> PageSession | None:
+    def from_bytes(cls, key: str, value: bytes) -> UserSession | None:
         """Return the session of a value; None if another version of kas wrote it."""
         try:
             content: dict[str, Any] = json.loads(value)
@@ -118,7 +118,7 @@ class PageSession:
             return None
 
 
-class PageSessions:
+class UserSessions:
     """
     All sessions, as this process knows them from the store.
 
@@ -132,13 +132,13 @@ class PageSessions:
         store: IStore,
         clock: IReactorTime,
         now: Callable[[], float],
-        ended: Callable[[PageSession], object],
+        ended: Callable[[UserSession], object],
     ) -> None:
         self._store = store
         self._clock = clock
         self._now = now
         self._ended = ended
-        self._known: dict[str, PageSession] = {}
+        self._known: dict[str, UserSession] = {}
         self._following: Deferred[None] | None = None
 
     def start(self) -> None:
@@ -152,11 +152,11 @@ class PageSessions:
             following.addErrback(lambda failure: failure.trap(CancelledError))
             following.cancel()
 
-    def all(self) -> list[PageSession]:
+    def all(self) -> list[UserSession]:
         """Return the known sessions."""
         return list(self._known.values())
 
-    def get(self, key: str) -> PageSession | None:
+    def get(self, key: str) -> UserSession | None:
         """Return a session that this process knows, unless it has ended."""
         found = self._known.get(key)
         if found is not None and self._now() >= found.ends_at:
@@ -164,7 +164,7 @@ class PageSessions:
             return None
         return found
 
-    async def find(self, key: str) -> PageSession | None:
+    async def find(self, key: str) -> UserSession | None:
         """
         Return a session; another kas may have created it a moment ago.
 
@@ -172,7 +172,7 @@ class PageSessions:
         """
         return self.get(key) or await self._read(key)
 
-    async def add(self, session: PageSession) -> None:
+    async def add(self, session: UserSession) -> None:
         """
         Store a new session.
 
@@ -186,8 +186,8 @@ class PageSessions:
         await self._put(session, 0)
 
     async def replace(
-        self, key: str, change: Callable[[PageSession], PageSession]
-    ) -> PageSession | None:
+        self, key: str, change: Callable[[UserSession], UserSession]
+    ) -> UserSession | None:
         """
         Change a session in the store, and return it; None if it has ended.
 
@@ -195,7 +195,7 @@ class PageSessions:
             another kas changes the session now.
         """
         stored = await self._store.get(key)
-        before = None if stored is None else PageSession.from_bytes(key, stored.value)
+        before = None if stored is None else UserSession.from_bytes(key, stored.value)
         if stored is None or before is None:
             self._forget(key)
             return None
@@ -205,14 +205,14 @@ class PageSessions:
 
     async def reserve(
         self, key: str, seconds: float
-    ) -> tuple[PageSession | None, bool]:
+    ) -> tuple[UserSession | None, bool]:
         """
         Let this process renew the credential of a session.
 
         :return: the session, None if it has ended; and False if another one renews it.
         """
         stored = await self._store.get(key)
-        before = None if stored is None else PageSession.from_bytes(key, stored.value)
+        before = None if stored is None else UserSession.from_bytes(key, stored.value)
         if stored is None or before is None:
             self._forget(key)
             return None, False
@@ -229,7 +229,7 @@ class PageSessions:
             return before, False
         return before, True
 
-    async def _put(self, session: PageSession, version: int) -> None:
+    async def _put(self, session: UserSession, version: int) -> None:
         await self._store.set(
             session.key,
             session.to_bytes(),
@@ -238,7 +238,7 @@ class PageSessions:
         )
         self._known[session.key] = session
 
-    async def touch(self, session: PageSession) -> None:
+    async def touch(self, session: UserSession) -> None:
         """Record that a session is used now, unless it was recorded just before."""
         now = self._now()
         if now - session.used_at < TOUCH_SECONDS:
@@ -264,7 +264,7 @@ class PageSessions:
         self._forget(key)
         return existed
 
-    def end_later(self, session: PageSession) -> None:
+    def end_later(self, session: UserSession) -> None:
         """End a session at once here, and at other kas as soon as possible."""
         self._forget(session.key)
         ending = Deferred.fromCoroutine(self.end(session.key))
@@ -277,9 +277,9 @@ class PageSessions:
         if found is not None:
             self._ended(found)
 
-    async def _read(self, key: str) -> PageSession | None:
+    async def _read(self, key: str) -> UserSession | None:
         stored = await self._store.get(key)
-        found = None if stored is None else PageSession.from_bytes(key, stored.value)
+        found = None if stored is None else UserSession.from_bytes(key, stored.value)
         if found is None or self._now() >= found.ends_at:
             self._forget(key)
             return None

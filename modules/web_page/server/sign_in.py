@@ -18,11 +18,18 @@ from modules.web_page.server.authenticator import (
     SessionCredential,
 )
 from modules.web_page.server.secret import SessionSecret
-from modules.web_page.server.sessions import PageSession, PageSessions
+from modules.web_page.server.sessions import UserSession, UserSessions
 from tunnel.api import IServerModuleApi, ISignInProvider, Reach, SignedIn
 from tunnel.errors import CallError, Status
 
-__all__ = ["BEGUN_SECONDS", "HOME", "Begun", "Browser", "PageSignIn", "is_own_path"]
+__all__ = [
+    "BEGUN_SECONDS",
+    "HOME",
+    "BegunSignIn",
+    "Browser",
+    "PageSignIn",
+    "is_own_path",
+]
 
 #: The page that opens after sign-in.
 HOME: Final = "/ui/"
@@ -54,7 +61,7 @@ class Browser:
 
 
 @attrs.frozen
-class Begun:
+class BegunSignIn:
     """
     A sign-in at a provider that has begun.
 
@@ -73,7 +80,7 @@ class Begun:
         return base64.urlsafe_b64encode(content.encode()).rstrip(b"=").decode()
 
     @classmethod
-    def from_text(cls, text: str) -> Begun:
+    def from_text(cls, text: str) -> BegunSignIn:
         """
         Return the sign-in of a cookie.
 
@@ -104,7 +111,7 @@ class PageSignIn:
     def __init__(
         self,
         api: IServerModuleApi,
-        sessions: PageSessions,
+        sessions: UserSessions,
         authenticator: SessionAuthenticator,
         now: Callable[[], float],
     ) -> None:
@@ -153,18 +160,18 @@ class PageSignIn:
 
     async def begin(
         self, name: str, redirect_uri: str, after: str
-    ) -> tuple[str, Begun]:
+    ) -> tuple[str, BegunSignIn]:
         """
         Begin a sign-in at a provider, and return the provider's URL.
 
         :param after: path of the page to open afterwards.
         """
         begun = await self.provider(name).begin(redirect_uri)
-        return begun.url, Begun(name, begun.state, begun.secret, after)
+        return begun.url, BegunSignIn(name, begun.state, begun.secret, after)
 
     async def finish(
         self,
-        begun: Begun,
+        begun: BegunSignIn,
         answer: Mapping[str, str],
         redirect_uri: str,
         browser: Browser,
@@ -215,7 +222,7 @@ class PageSignIn:
         secret = SessionSecret.new()
         now = self._now()
         signed_in = credential.signed_in
-        session = PageSession(
+        session = UserSession(
             key=secret.key,
             owner=owner,
             name=signed_in.name,

@@ -25,11 +25,11 @@ from modules.web_page.server.documents import (
 )
 from modules.web_page.server.headers import protect
 from modules.web_page.server.secret import SessionSecret
-from modules.web_page.server.sessions import LONGEST_SECONDS, PageSession
+from modules.web_page.server.sessions import LONGEST_SECONDS, UserSession
 from modules.web_page.server.sign_in import (
     BEGUN_SECONDS,
     HOME,
-    Begun,
+    BegunSignIn,
     Browser,
     PageSignIn,
     is_own_path,
@@ -195,7 +195,7 @@ class PageRoutes:
         request.setHeader(b"content-type", b"text/html; charset=utf-8")
         return page_document(self._frame(request), self._boot(secret, session))
 
-    def _boot(self, secret: SessionSecret, session: PageSession) -> dict[str, Any]:
+    def _boot(self, secret: SessionSecret, session: UserSession) -> dict[str, Any]:
         return {
             "version": self._version,
             "build": self._assets.build,
@@ -229,7 +229,7 @@ class PageRoutes:
         caller = PageCaller.of(self._users, request)
         return _json(request, await self._agents.answer(caller.reach))
 
-    async def _opened(self, request: Any) -> tuple[SessionSecret, PageSession]:
+    async def _opened(self, request: Any) -> tuple[SessionSecret, UserSession]:
         PageCaller.of(self._users, request)
         return await self._authenticator.opened(_cookie(request))
 
@@ -272,7 +272,7 @@ class PageRoutes:
     async def _finish(self, request: Any, provider: str) -> bytes:
         text = request.getCookie(_BEGUN_COOKIE.encode()) or b""
         _set_cookie(request, _BEGUN_COOKIE, "", 0)
-        begun = Begun.from_text(text.decode("latin-1"))
+        begun = BegunSignIn.from_text(text.decode("latin-1"))
         if begun.provider != provider:
             raise CallError(Status.UNAUTHENTICATED, "another sign-in has begun since")
         answer = {
