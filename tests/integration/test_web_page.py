@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +10,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.integration import chromium
 from tests.integration.cluster import ControlPlane
-from tests.integration.processes import PATIENCE, eventually
-from tests.integration.stack import Agentk, Kas
+from tests.integration.processes import PATIENCE
 from tests.integration.test_gitops_drift import deployment
-from tests.integration.test_live import SETTINGS, Live, live
+from tests.integration.test_live import Live, live
 
 __all__ = ["live"]
 

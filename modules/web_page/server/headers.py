@@ -27,8 +27,8 @@ CONTENT_SECURITY_POLICY: Final = "; ".join(
 _FIELDS: Final = {
     "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
-    # Paths contain names of clusters and objects.  With no-referrer, browsers would also
-    # hide the origin of a form from kas.
+    # Paths contain names of clusters and objects.  With no-referrer, browsers would
+    # also hide the origin of a form from kas.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",

@@ -13,6 +13,7 @@ from zope.interface import implementer, provider
 from modules.web_page.server.agents import ReachedAgents
 from modules.web_page.server.assets import FOLDER, Assets
 from modules.web_page.server.authenticator import SessionAuthenticator
+from modules.web_page.server.operators import PAGE_SESSIONS, SessionOperators
 from modules.web_page.server.sessions import UserSession, UserSessions
 from modules.web_page.server.sign_in import HOME, PageSignIn
 from modules.web_page.server.site import PREFIX, PageRoutes
@@ -60,6 +61,7 @@ class WebPageServer:
             _version(),
             now,
         )
+        api.calls.handle_external(PAGE_SESSIONS, SessionOperators(api, self._sessions))
         api.web.mount(PREFIX, site.resource())
         api.web.mount("/", Redirect(HOME.encode()))
 
