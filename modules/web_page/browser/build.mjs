@@ -36,6 +36,15 @@ const icons = {
   },
 };
 
+/** Remove the indentation of templates, which the minifier must keep. */
+const templates = {
+  name: "templates",
+  setup(builder) {
+    builder.onLoad({ filter: /\/src\/.*\.js$/ }, async ({ path }) => (
+      { contents: (await readFile(path, "utf8")).replaceAll(/\n[ \t]+/g, "\n"), loader: "js" }));
+  },
+};
+
 const bundled = await build({
   entryPoints: { app: join(HERE, "src/app.js"), style: join(HERE, "src/style/style.css") },
   absWorkingDir: HERE,
@@ -49,7 +58,7 @@ const bundled = await build({
   charset: "utf8",
   metafile: true,
   write: false,
-  plugins: [icons],
+  plugins: [icons, templates],
 });
 
 /** @type {Map<string, Buffer>} */
