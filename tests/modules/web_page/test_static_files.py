@@ -14,7 +14,7 @@ import pytest
 PAGE = Path(__file__).parents[3] / "modules" / "web_page"
 STATIC = PAGE / "static"
 
-#: Maximum number of bytes of the first view, compressed: it must not be slow on a phone.
+#: Maximum number of bytes of the first view, compressed, so that phones show it fast.
 MAX_SCRIPT, MAX_STYLE = 40_000, 12_000
 
 #: Constructs that parse text as HTML or run it, or that the page's policy forbids.

@@ -89,8 +89,8 @@ export function ApplicationList({ clusters }) {
     ${error && html`<div class="notice notice--warning">The rows are old: ${error.message}</div>`}
     ${isMatrix
     ? html`<${ApplicationMatrix} rows=${rows} columns=${WITH_CLUSTER} tools=${tools} empty=${empty} />`
-    : html`<${ObjectList} noun="applications" example="health!=current" columns=${isFleet ? WITH_CLUSTER : COLUMNS} rows=${rows} order="-health"
-        hasCluster=${isFleet} nameOf=${named} tools=${tools} empty=${empty} narrow=${narrow(isFleet)}
+    : html`<${ObjectList} noun="applications" example="health!=current" columns=${isFleet ? WITH_CLUSTER : COLUMNS} rows=${rows}
+        order="-health" hasCluster=${isFleet} nameOf=${named} tools=${tools} empty=${empty} narrow=${narrow(isFleet)}
         panel=${(/** @type {any} */ row) => html`<${ApplicationPanel} row=${row} />`} />`}`;
 }
 

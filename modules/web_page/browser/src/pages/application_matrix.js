@@ -22,7 +22,8 @@ export function ApplicationMatrix({ rows, columns, tools, empty }) {
   const shown = clusters.slice(0, CLUSTERS);
   return html`
     <section class="list" aria-label="applications by cluster">
-      <${FilterBar} columns=${columns} rows=${rows} hits=${found.length} total=${rows.length} noun="applications">
+      <${FilterBar} columns=${columns} rows=${rows} hits=${found.length} total=${rows.length} noun="applications"
+        example="name~api cluster=berlin,paris">
         ${tools}<${ExportButton} name="applications" columns=${columns} rows=${found} />
       <//>
       ${found.length === 0 && (terms.length
@@ -36,7 +37,7 @@ export function ApplicationMatrix({ rows, columns, tools, empty }) {
             <tbody>
               ${lines.slice(0, most).map((line) => html`
                 <tr key=${line.key}><th scope="row" title=${line.key}>${line.name} <span class="muted">${line.namespace}</span></th>
-                  ${shown.map((cluster) => html`<${Cell} key=${cluster} row=${line.cells.get(cluster)} usual=${line.usual} />`)}</tr>`)}
+                  ${shown.map((cluster) => html`<${Cell} key=${cluster} row=${line.cells.get(cluster)} counts=${line.counts} />`)}</tr>`)}
             </tbody>
           </table>
         </div>
@@ -45,10 +46,12 @@ export function ApplicationMatrix({ rows, columns, tools, empty }) {
     </section>`;
 }
 
-/** @param {{row: any, usual: string}} props */
-function Cell({ row, usual }) {
+/** @param {{row: any, counts: Map<string, number>}} props */
+function Cell({ row, counts }) {
   if (!row) return html`<td><span class="muted" aria-label="not there">–</span></td>`;
-  const isDifferent = row.version !== usual;
+  const most = Math.max(...counts.values());
+  const usual = [...counts].filter(([, count]) => count === most);
+  const isDifferent = counts.size > 1 && (usual.length > 1 || row.version !== usual[0][0]);
   const href = address(`${BASE}/applications`, { open: [row.cluster, row.namespace, row.name].join("/") });
   return html`
     <td class=${isDifferent ? "differs" : ""}>
@@ -61,22 +64,17 @@ function Cell({ row, usual }) {
 /** @param {readonly any[]} rows */
 function matrixOf(rows) {
   const clusters = [...new Set(rows.map((one) => one.cluster))].sort();
-  /** @type {Map<string, {key: string, name: string, namespace: string, cells: Map<string, any>, usual: string}>} */
+  /** @type {Map<string, {key: string, name: string, namespace: string, cells: Map<string, any>, counts: Map<string, number>}>} */
   const lines = new Map();
   for (const row of rows) {
     const key = `${row.name} in ${row.namespace}`;
     let line = lines.get(key);
     if (!line) {
-      line = { key, name: row.name, namespace: row.namespace, cells: new Map(), usual: "" };
+      line = { key, name: row.name, namespace: row.namespace, cells: new Map(), counts: new Map() };
       lines.set(key, line);
     }
     line.cells.set(row.cluster, row);
-  }
-  for (const line of lines.values()) {
-    /** @type {Map<string, number>} */
-    const counts = new Map();
-    for (const row of line.cells.values()) counts.set(row.version, (counts.get(row.version) ?? 0) + 1);
-    line.usual = [...counts].reduce((best, one) => (one[1] > best[1] ? one : best), ["", 0])[0];
+    line.counts.set(row.version, (line.counts.get(row.version) ?? 0) + 1);
   }
   return { clusters, lines: [...lines.values()] };
 }

@@ -25,7 +25,8 @@ export function ProblemsPage() {
     ${found && html`
       ${error && html`<div class="notice notice--warning">The rows are old: ${error.message}</div>`}
       <${Incomplete} incomplete=${incomplete} missingKas=${missingKas} isCut=${isCut} />
-      <${ObjectList} noun="problems" example="kind!=Pod cluster~eu" columns=${COLUMNS} rows=${rows} order="-trouble" hidden=${HIDDEN} hasCluster=${true}
+      <${ObjectList} noun="problems" example="kind!=Pod cluster~eu" columns=${COLUMNS} rows=${rows}
+        order="-trouble" hidden=${HIDDEN} hasCluster=${true}
         panel=${(/** @type {any} */ row) => html`<${ObjectPanel} row=${row} tab="" />`}
         empty=${html`<${Empty} title="No problems"><p>Each object that you may see has reached the state of its
           specification.</p><p><a href=${`${BASE}/fleet`}>All clusters</a></p><//>`} />`}`;
