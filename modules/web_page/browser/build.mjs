@@ -36,6 +36,15 @@ const icons = {
   },
 };
 
+/** Remove the indentation of templates, which the minifier must keep. */
+const templates = {
+  name: "templates",
+  setup(builder) {
+    builder.onLoad({ filter: /\/src\/.*\.js$/ }, async ({ path }) => (
+      { contents: (await readFile(path, "utf8")).replaceAll(/\n[ \t]+/g, "\n"), loader: "js" }));
+  },
+};
+
 const bundled = await build({
   entryPoints: { app: join(HERE, "src/app.js"), style: join(HERE, "src/style/style.css") },
   absWorkingDir: HERE,
@@ -49,7 +58,7 @@ const bundled = await build({
   charset: "utf8",
   metafile: true,
   write: false,
-  plugins: [icons],
+  plugins: [icons, templates],
 });
 
 /** @type {Map<string, Buffer>} */
@@ -62,6 +71,9 @@ const script = named("app-", ".js");
 const style = named("style-", ".css");
 
 const packages = await packagesOf(Object.keys(bundled.metafile.inputs));
+const drawing = await readFile(join(HERE, "src/icon.svg"));
+const icon = `icon-${createHash("sha256").update(drawing).digest("hex").slice(0, 8)}.svg`;
+files.set(icon, drawing);
 files.set("LICENSES.txt", Buffer.from(await licences(packages)));
 
 for (const [name, content] of [...files]) {
@@ -77,6 +89,7 @@ for (const [name, content] of [...files]) {
 const manifest = {
   script,
   style,
+  icon,
   files: Object.fromEntries([...files].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, content]) => [
     name,
     { sha256: createHash("sha256").update(content).digest("hex"), bytes: content.length },

@@ -43,7 +43,8 @@ export function FleetPage() {
       <//>`}
     ${rows.length > 0 && html`
       <section class="list" aria-label="clusters">
-        <${FilterBar} columns=${CLUSTER_COLUMNS} rows=${rows} hits=${found.length} total=${rows.length} noun="clusters">
+        <${FilterBar} columns=${CLUSTER_COLUMNS} rows=${rows} hits=${found.length} total=${rows.length} noun="clusters"
+          example="env=prod state!=live">
           <${GroupMenu} rows=${rows} group=${group} />
           <${ExportButton} name="clusters" columns=${CLUSTER_COLUMNS} rows=${found} />
         <//>

@@ -7,9 +7,9 @@ import { Icon } from "./icon.js";
 
 /**
  * @param {{columns: readonly import("./table.js").Column[], rows: readonly any[], hits: number, total: number,
- *   noun: string, children?: any}} props noun: plural of the rows
+ *   noun: string, example: string, children?: any}} props noun: plural of the rows
  */
-export function FilterBar({ columns, rows, hits, total, noun, children }) {
+export function FilterBar({ columns, rows, hits, total, noun, example, children }) {
   const query = here.value.params.get("q") ?? "";
   const [draft, setDraft] = useState("");
   const [isOpen, setOpen] = useState(false);
@@ -87,7 +87,7 @@ export function FilterBar({ columns, rows, hits, total, noun, children }) {
     input.current?.focus();
   }}><${Icon} name="x" size=${12} /></button></span>`)}
           <input ref=${input} id="filter" type="text" role="combobox" aria-label=${`filter ${noun}`} spellcheck="false"
-            autocomplete="off" autocapitalize="off" placeholder=${terms.length ? "" : "Filter, such as state!=live"}
+            autocomplete="off" autocapitalize="off" placeholder=${terms.length ? "" : `Filter, such as ${example}`}
             aria-expanded=${offers.length > 0} aria-controls="filter-offers" aria-autocomplete="list"
             aria-activedescendant=${chosen >= 0 && offers.length ? `filter-offer-${chosen}` : null} value=${own}
             onInput=${(/** @type {any} */ event) => {

@@ -26,7 +26,7 @@ const PAGES = [
 
 function Navigation() {
   const { path } = here.value;
-  const section = path === BASE || path.startsWith(`${BASE}/clusters`) ? "fleet" : path.slice(BASE.length + 1);
+  const section = path === BASE ? "fleet" : path.slice(BASE.length + 1);
   const { problems } = totals.value;
   const known = [...new Set([...pinned.value, ...recent.value])].slice(0, 10);
   return html`
@@ -86,7 +86,7 @@ function Footer() {
       <span>kas ${boot.version}</span>
       <span class=${isLost ? "footer__lost" : ""}>${isLost
     ? `no connection to kas for ${duration(away)}, reconnecting; ${rows}`
-    : state === "open" ? "live" : "connecting"}</span>
+    : state === "open" ? `live${heard.value ? `, last change ${duration(now() - heard.value)} ago` : ""}` : "connecting"}</span>
       <span>${zone.value || Intl.DateTimeFormat().resolvedOptions().timeZone}</span>
       ${newBuild.value && html`<button type="button" class="button button--quiet" onClick=${() => location.reload()}>
         kas was upgraded: reload</button>`}
