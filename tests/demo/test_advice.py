@@ -22,7 +22,7 @@ def stack(tmp_path: Path) -> Stack:
     """Create a stack in a folder whose path contains a space, a quote and an é."""
     state = tmp_path / "kas' démo state"
     (state / "kas").mkdir(parents=True)
-    return Stack(state, Ports(1, 2, 3, "observability: {}\n", ""), {})
+    return Stack(state, Ports(1, 2, 3, 4, "observability: {}\n", ""), {})
 
 
 @pytest.fixture

@@ -35,7 +35,10 @@ cluster_audit = ServerModule(
 )
 
 cluster_data = ServerModule(
-    "cluster_data", "modules.cluster_data.server.module.ClusterDataServer"
+    "cluster_data",
+    "modules.cluster_data.server.module.ClusterDataServer",
+    # The page shows the data of this module.
+    default="web",
 )
 
 configuration_project = ServerModule(
