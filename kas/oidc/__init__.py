@@ -2,6 +2,7 @@
 Users whom an identity provider signs in, with OpenID Connect.
 
     authenticator.py  verifies an ID token; its user, and the user's agents
+    code_flow.py      the code flow without I/O, for kas and for kasctl
     sign_in.py        sign-in as configured
     keys.py           the provider's public keys, read periodically
 """
