@@ -297,7 +297,7 @@ class CodeFlow:
         :param back: URL of the page to which the provider then redirects the browser,
             registered at the provider.
         """
-        if "end_session_endpoint" not in self.description:
+        if self.description.get("end_session_endpoint") is None:
             return ""
         end = self.endpoint("end_session_endpoint")
         asked = {"client_id": self.client_id, "post_logout_redirect_uri": back}

@@ -12,6 +12,7 @@ complete module.
     streams.py        raw streams: bytes and header blocks
     agents.py         agents that are connected to kas
     users.py          credentials, and the rights that they give
+    sign_in.py        sign-in of users in a browser
     audit.py          events of the audit log
     events.py         events inside one program
     capabilities.py   objects that modules of one program offer to each other
@@ -155,6 +156,12 @@ from tunnel.api.repositories import (
     project_of,
     readable_repository,
 )
+from tunnel.api.sign_in import (
+    ISignInProvider,
+    LoggedOut,
+    SignedIn,
+    SignInBegun,
+)
 from tunnel.api.stores import IStore, IStores, StoredValue, StoreEvent, StoreEventType
 from tunnel.api.streams import (
     DEFAULT_OPTIONS,
@@ -271,6 +278,7 @@ __all__ = [
     "IServerModuleFactory",
     "IServiceClient",
     "ISharedCount",
+    "ISignInProvider",
     "ISpan",
     "IStore",
     "IStores",
@@ -292,6 +300,7 @@ __all__ = [
     "KubernetesShape",
     "KubernetesVersion",
     "KubernetesWrite",
+    "LoggedOut",
     "ObjectKind",
     "OtherKas",
     "OwnerReference",
@@ -299,6 +308,8 @@ __all__ = [
     "PrintedObject",
     "PublishingAgent",
     "RepositorySettings",
+    "SignInBegun",
+    "SignedIn",
     "SpanKind",
     "StoreEvent",
     "StoreEventType",

@@ -19,6 +19,8 @@ from twisted.internet.interfaces import (
 )
 from zope.interface import Attribute, Interface
 
+from tunnel.api.sign_in import ISignInProvider
+
 __all__ = [
     "SESSION_COOKIE",
     "Access",
@@ -205,6 +207,9 @@ class IUsers(Interface):
     count_usage: Callable[[Usage], None] | None = Attribute(
         "Function that counts a use for reports to GitLab; None if kas sends no "
         "reports."
+    )
+    sign_in_providers: Sequence[ISignInProvider] = Attribute(
+        "Providers that sign users in with a browser; none without the section oidc."
     )
 
     def authorize(

@@ -8,7 +8,14 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from tunnel.api import Access, HasPeer, IAuthenticator, IUsers, Usage
+from tunnel.api import (
+    Access,
+    HasPeer,
+    IAuthenticator,
+    ISignInProvider,
+    IUsers,
+    Usage,
+)
 from tunnel.errors import CallError, Status
 
 __all__ = ["FakeUsers"]
@@ -26,6 +33,8 @@ class FakeUsers:
         self.held: list[Callable[[], Collection[str]]] = []
         #: Usage that the module counted.
         self.used: list[Usage] = []
+        #: Providers that sign users in with a browser: see `FakeSignInProvider`.
+        self.sign_in_providers: list[ISignInProvider] = []
         #: Authenticators that the module added.
         self.authenticators: list[IAuthenticator] = []
 

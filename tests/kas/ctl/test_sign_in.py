@@ -19,7 +19,7 @@ from kas.ctl.kept_tokens import Tokens
 from kas.ctl.sign_in import Provider
 from kas.oidc.code_flow import MAX_BODY, SignInFailed, Unreachable
 from tests.fakes.identity_provider import CLIENT_ID
-from tests.kas.ctl.signing_in import Browser, SigningIn, signing_in
+from tests.fakes.signing_in import Browser, SigningIn, signing_in
 
 
 class _Stays(HTTPRedirectHandler):

@@ -70,7 +70,8 @@ def test_end_url() -> None:
     assert "id_token_hint" not in query(flow().end_url("x" * (MAX_HINT + 1), back))
     without = CodeFlow(ISSUER, "kubernetes", (), {})
     assert without.end_url("x.y.z", back) == ""
-    for wrong in ("http://id.example.com/end", "https://id.example.com/#x", 7, None):
+    assert flow(end_session_endpoint=None).end_url("x.y.z", back) == ""
+    for wrong in ("http://id.example.com/end", "https://id.example.com/#x", 7, ""):
         with pytest.raises(SignInFailed, match="end_session_endpoint"):
             flow(end_session_endpoint=wrong).end_url("x.y.z", back)
 
