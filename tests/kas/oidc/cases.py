@@ -10,7 +10,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.config.oidc import OidcAccess, OpenIdConnect
+from kas.oidc.description import ProviderDescription
 from kas.oidc.keys import ProviderKeys
+from kas.oidc.requests import ProviderRequests
 from tests.fakes.identity_provider import CLIENT_ID, FakeIdentityProvider
 
 ISSUER = "https://id.example.com"
@@ -39,7 +41,9 @@ class OidcCase(SynchronousTestCase):
         return OpenIdConnect(**wanted)
 
     def make_keys(self, **more: Any) -> ProviderKeys:
-        return ProviderKeys(self.settings(**more), self.traversal, self.clock)
+        requests = ProviderRequests(self.traversal, self.clock)
+        description = ProviderDescription(ISSUER, requests, self.clock)
+        return ProviderKeys(self.settings(**more), description, requests, self.clock)
 
     def settle(self) -> None:
         """Let bytes move until nothing does."""

@@ -20,10 +20,10 @@ from kas.oidc import authenticator as module
 from kas.oidc.authenticator import (
     LOOK_INTERVAL,
     MAX_GROUPS,
-    MAX_TOKEN,
     TOKEN_PREFIX,
     OidcAuthenticator,
 )
+from kas.oidc.code_flow import MAX_TOKEN
 from kas.oidc.keys import MIN_INTERVAL
 from tests.fakes.identity_provider import CLIENT_ID, make_key
 from tests.kas.oidc.cases import OidcCase
