@@ -431,19 +431,16 @@ class FileAuthenticator:
         return entry
 
     def _reach_of(self, entry: _UserToken) -> Reach:
-        known = [] if self._elsewhere else self.agents()
-        found = [
-            ReachableAgent(one.id, one.name, one.labels)
-            for one in known
-            if entry.agents is None or one.name in entry.agents
-        ]
-        found.sort(key=lambda one: one.agent_name)
+        known = self.reachable()
         return Reach(
             entry.credential_id,
             entry.credential_id,
-            tuple(found),
-            # GitLab's agents are not in the file.
-            is_complete=not (self._elsewhere and entry.agents is None),
+            tuple(
+                one
+                for one in known or ()
+                if entry.agents is None or one.agent_name in entry.agents
+            ),
+            is_complete=known is not None or entry.agents is not None,
         )
 
     def _access_of(self, agent: str, entry: _UserToken) -> Access:
@@ -489,6 +486,16 @@ class FileAuthenticator:
             return (agent, agent) if _AGENT_ID.fullmatch(agent) is not None else None
         found = self._index.agents.get(agent)
         return None if found is None else (found.id, found.name)
+
+    def reachable(self) -> list[ReachableAgent] | None:
+        """
+        Return all agents that are not revoked, sorted by name; None if another
+        authenticator knows the agents.
+        """
+        if self._elsewhere:
+            return None
+        agents = sorted(self.agents(), key=lambda one: one.name)
+        return [ReachableAgent(one.id, one.name, one.labels) for one in agents]
 
     def _read(self) -> _Index:
         prepared, self._prepared = self._prepared, None

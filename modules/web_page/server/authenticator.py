@@ -120,9 +120,18 @@ class SessionAuthenticator:
         self._renewals: dict[str, SingleFlight[SessionCredential]] = {}
 
     def credential_ids(self) -> set[str]:
-        """Return the ids of the credentials behind the sessions in use."""
-        found = (self._sessions.get(key) for key in tuple(self._open))
-        return {one.credential_id for one in found if one is not None}
+        """
+        Return the ids of the tokens behind the sessions in use.
+
+        Credentials of identity providers are not among them: they expire and are
+        renewed, and a session ends only if that fails.
+        """
+        return {
+            session.credential_id
+            for key, credential in tuple(self._open.items())
+            if not credential.provider
+            and (session := self._sessions.get(key)) is not None
+        }
 
     def forget(self, session: UserSession) -> None:
         """Forget the credential of a session that has ended."""

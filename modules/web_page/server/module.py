@@ -15,7 +15,7 @@ from modules.web_page.server.assets import FOLDER, Assets
 from modules.web_page.server.authenticator import SessionAuthenticator
 from modules.web_page.server.operators import PAGE_SESSIONS, SessionOperators
 from modules.web_page.server.sessions import UserSession, UserSessions
-from modules.web_page.server.sign_in import HOME, PageSignIn
+from modules.web_page.server.sign_in import HOME, TOKEN, PageSignIn
 from modules.web_page.server.site import PREFIX, PageRoutes
 from tunnel.api import (
     CredentialRevoked,
@@ -79,11 +79,11 @@ class WebPageServer:
         self._api.events.publish(CredentialRevoked(f"session:{session.id}"))
 
     def _revoked(self, event: CredentialRevoked) -> None:
-        """End the sessions whose credential was revoked."""
+        """End the sessions whose token was revoked."""
         found = [
             one
             for one in self._sessions.all()
-            if one.credential_id == event.credential_id
+            if one.credential_id == event.credential_id and one.method == TOKEN
         ]
         for_each(found, self._sessions.end_later, "ending a session")
 

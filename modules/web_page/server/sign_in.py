@@ -25,6 +25,7 @@ from tunnel.errors import CallError, Status
 __all__ = [
     "BEGUN_SECONDS",
     "HOME",
+    "TOKEN",
     "BegunSignIn",
     "Browser",
     "PageSignIn",
@@ -33,6 +34,9 @@ __all__ = [
 
 #: The page that opens after sign-in.
 HOME: Final = "/ui/"
+
+#: `UserSession.method` of a sign-in by token.
+TOKEN: Final = "token"  # noqa: S105
 
 #: Seconds for a sign-in at a provider.
 BEGUN_SECONDS: Final = 600
@@ -226,7 +230,7 @@ class PageSignIn:
             key=secret.key,
             owner=owner,
             name=signed_in.name,
-            method=credential.provider or "token",
+            method=credential.provider or TOKEN,
             credential_id=credential_id,
             created_at=now,
             used_at=now,
