@@ -70,6 +70,8 @@ _POST = "client_secret_post"
 _STEPS = ("begin", "finish", "renew", "end", "logout")
 _RESULTS = ("ok", "refused", "unavailable")
 
+_IS_TEXT = attrs.validators.instance_of(str)
+
 _T = TypeVar("_T")
 
 
@@ -77,11 +79,11 @@ _T = TypeVar("_T")
 class _Begun:
     """Content of `SignInBegun.secret`."""
 
-    issuer: str
-    state: str
-    nonce: str
-    verifier: str
-    begun_at: float
+    issuer: str = attrs.field(validator=_IS_TEXT)
+    state: str = attrs.field(validator=_IS_TEXT)
+    nonce: str = attrs.field(validator=_IS_TEXT)
+    verifier: str = attrs.field(validator=_IS_TEXT)
+    begun_at: float = attrs.field(converter=float)
 
 
 @implementer(ISignInProvider)
@@ -203,7 +205,8 @@ class BrowserSignIn(Collector):
             )
         form = flow.code_form(code, redirect_uri, begun.verifier)
         status, found = await self._post(flow, form)
-        issued = flow.issued(status, found, code, begun.verifier, self._secret())
+        hidden = (code, begun.verifier, *self._hidden())
+        issued = flow.issued(status, found, *hidden)
         return await self._accepted(flow, issued, begun.nonce, None)
 
     async def _renew(self, signed_in: SignedIn) -> SignedIn:
@@ -218,7 +221,7 @@ class BrowserSignIn(Collector):
         flow = await self._flow()
         status, found = await self._post(flow, flow.renewal_form(refresh_token))
         try:
-            issued = flow.renewed(status, found, refresh_token, self._secret())
+            issued = flow.renewed(status, found, refresh_token, *self._hidden())
         except SignInAgain:
             raise
         except SignInFailed as error:
@@ -248,6 +251,11 @@ class BrowserSignIn(Collector):
             settings.issuer, settings.client_id, settings.scopes, description
         )
 
+    def _hidden(self) -> tuple[str, ...]:
+        """Return the forms of the client's secret that kas sends."""
+        secret = self._secret()
+        return secret, quote_plus(secret), _pair(self._settings.client_id, secret)
+
     async def _post(
         self, flow: CodeFlow, form: dict[str, str]
     ) -> tuple[int, dict[str, Any]]:
@@ -260,7 +268,8 @@ class BrowserSignIn(Collector):
         if _BASIC in methods:
             # A client authenticates in one place only (RFC 6749, 2.3).
             form = {name: text for name, text in form.items() if name != "client_id"}
-            return await self._requests.fetch(url, form, _basic(flow, secret))
+            authorization = f"Basic {_pair(flow.client_id, secret)}"
+            return await self._requests.fetch(url, form, authorization)
         if _POST in methods:
             return await self._requests.fetch(url, {**form, "client_secret": secret})
         raise SignInFailed(
@@ -370,7 +379,7 @@ def _read_begun(data: bytes) -> _Begun:
     return begun
 
 
-def _basic(flow: CodeFlow, secret: str) -> str:
-    """Return the header for client_secret_basic (RFC 6749, 2.3.1)."""
-    pair = f"{quote_plus(flow.client_id)}:{quote_plus(secret)}"
-    return f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"
+def _pair(client_id: str, secret: str) -> str:
+    """Return the credentials for client_secret_basic (RFC 6749, 2.3.1)."""
+    pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
+    return base64.b64encode(pair.encode()).decode("ascii")

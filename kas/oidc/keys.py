@@ -232,11 +232,12 @@ class ProviderKeys(Collector):
             return
         self._reads["failed"] += 1
         if not self._failing:
+            error = failure.value
             self._log.error(
                 "cannot read the keys of the identity provider; the last keys stay "
                 "valid for {ttl:g} s: {reason}",
                 ttl=self._settings.keys_outage_ttl,
-                reason=clean(str(failure.value), MAX_REASON),
+                reason=clean(str(error) or type(error).__name__, MAX_REASON),
             )
         self._failing = True
 
