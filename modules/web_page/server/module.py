@@ -23,6 +23,7 @@ from tunnel.api import (
     IServerModuleApi,
     IServerModuleFactory,
 )
+from tunnel.config import field
 from tunnel.toolkit.for_each import for_each
 
 __all__ = ["WebPageServer", "WebPageSettings"]
@@ -31,6 +32,8 @@ __all__ = ["WebPageServer", "WebPageSettings"]
 @attrs.frozen(kw_only=True)
 class WebPageSettings:
     """Section ``modules.web_page`` of kas' configuration."""
+
+    enabled: bool = field(default=True, doc="whether kas serves the page")
 
 
 @provider(IServerModuleFactory)
@@ -45,10 +48,14 @@ class WebPageServer:
     ) -> None:
         self.name = api.name
         self._api = api
+        settings: WebPageSettings = api.configuration
+        self._is_enabled = settings.enabled
         self._sessions = UserSessions(
             api.stores.open("sessions"), api.clock, now, self._ended
         )
         self._authenticator = SessionAuthenticator(api, self._sessions, now)
+        if not settings.enabled:
+            return
         api.users.add_authenticator(self._authenticator)
         api.users.recheck(self._authenticator.credential_ids)
         api.events.subscribe(CredentialRevoked, self._revoked)
@@ -67,7 +74,8 @@ class WebPageServer:
 
     async def start(self) -> None:
         """Follow the sessions of all kas."""
-        self._sessions.start()
+        if self._is_enabled:
+            self._sessions.start()
 
     async def stop(self) -> None:
         """End following."""

@@ -35,10 +35,10 @@ class ClockedPage(WebPageServer):
 class PageStand:
     """One kas with the page."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.clock = Clock()
         self.pair = ModulePair(self.clock)
-        self.module: Any = self.pair.server_half(ClockedPage)
+        self.module: Any = self.pair.server_half(ClockedPage, **settings)
         self.users: Any = self.module._api.users
         self.users.tokens["secret"] = ALICE
         self.users.reaches["secret"] = REACH

@@ -60,6 +60,13 @@ def test_without_a_session(browser: PageBrowser) -> None:
     assert b"Sign in with id.example.com" in form.body
 
 
+def test_switched_off() -> None:
+    stand = PageStand(enabled=False)
+    assert PageBrowser(stand).get("/ui/").status == 404
+    assert PageBrowser(stand).get("/").status == 404
+    stand.close()
+
+
 def test_token(stand: PageStand, browser: PageBrowser) -> None:
     answer = browser.sign_in(" secret\n")
     assert (answer.status, answer.fields["location"]) == (303, "/ui/fleet")
