@@ -80,13 +80,13 @@ class LoggedOut:
 
     :ivar subject: `SignedIn.subject` of the user; empty if the provider names none.
     :ivar session: `SignedIn.session` that ended; empty for all sessions of the user.
-    :ivar issued_at: time of the sign-out, in seconds since 1970; sessions that began
-        later continue.
+    :ivar began_before: time of the sign-out plus the tolerated difference of the
+        clocks, in seconds since 1970: sessions that began later continue.
     """
 
     subject: str
     session: str
-    issued_at: float
+    began_before: float
 
     def ends(self, signed_in: SignedIn) -> bool:
         """Tell whether *signed_in* belongs to a session that ended."""
@@ -142,7 +142,8 @@ class ISignInProvider(Interface):
 
         Many providers accept a refresh token once only, and end the session if it
         comes twice: the module renews a credential once at a time, and stores the
-        result before it uses it.  It need not wait until the credential expires.
+        result before it uses it.  It does not cancel a renewal when a client leaves,
+        because the provider may already have replaced the refresh token.
         """
 
     def end_url(signed_in: SignedIn, back: str) -> Awaitable[str]:
