@@ -35,7 +35,7 @@ endif
 # All checkouts share the cache, because building Kubernetes takes nine minutes.
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
-.PHONY: help demo test unit related integration lint types layers docs protos wheel wheels bench \
+.PHONY: help demo test unit related integration lint types layers docs protos page wheel wheels bench \
 	faults alone experiments servers compiled pure fresh peers lock lockimage kube clean
 
 help:  ## list these targets
@@ -50,8 +50,8 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP)  ## run the main job on this machine; ONCE=1 ends by itself, GITLAB=1, GITOPS=1, LIVE=1 and GOVERNANCE=1 show more
-	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(GITLAB),--gitlab) $(if $(GITOPS),--gitops) $(if $(LIVE),--live) $(if $(GOVERNANCE),--governance) $(if $(CLUSTER),--cluster $(CLUSTER))
+demo: $(STAMP)  ## run the main job on this machine; ONCE=1 ends by itself, GITLAB=1, GITOPS=1, LIVE=1, PAGE=1 and GOVERNANCE=1 show more
+	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(GITLAB),--gitlab) $(if $(GITOPS),--gitops) $(if $(LIVE),--live) $(if $(PAGE),--page) $(if $(GOVERNANCE),--governance) $(if $(CLUSTER),--cluster $(CLUSTER))
 
 # Compiled modules must not be older than their sources.
 demo bench: | fresh
@@ -104,6 +104,12 @@ docs: $(STAMP)  ## build HTML in build/docs; a warning is an error
 protos: $(STAMP)  ## generate the code of the .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 		$$(git ls-files '*.proto' ':!examples')
+
+# The files are in the repository, so that only authors of the page need Node.
+page:  ## check and build the files that browsers load (Node 20); CHECK=1 compares them with those in the repository
+	cd modules/web_page/browser && npm ci --ignore-scripts --no-audit --no-fund --silent \
+		&& npm run --silent types && npm run --silent lint && npm test --silent \
+		&& npm run --silent build -- $(if $(CHECK),--check)
 
 wheel: $(STAMP)  ## build the wheel, from sources and compiled, and try both and the example
 	$(BIN)/python -m tools.check_wheel

@@ -39,8 +39,14 @@ COMMAND_TIMEOUT = 300
 #: Maximum number of seconds until a program is ready, and until a report arrives.
 PATIENCE = 30
 
-# A wheel with one of these files breaks Twisted, or hides plugins from it.
-FORBIDDEN = ("twisted/__init__.py", "twisted/plugins/__init__.py", "dropin.cache")
+# A wheel with one of the first files breaks Twisted, or hides plugins from it.  Users
+# need no sources of the page.
+FORBIDDEN = (
+    "twisted/__init__.py",
+    "twisted/plugins/__init__.py",
+    "dropin.cache",
+    "browser/package.json",
+)
 
 EXPECTED = {
     "txkas": (
@@ -52,6 +58,7 @@ EXPECTED = {
         "kas/ctl/agentk_rights.yaml",
         "agentk/py.typed",
         "modules/py.typed",
+        "modules/web_page/static/manifest.json",
         "tunnel/pb/tunnel_pb2.pyi",
         "licenses/LICENSE",
         "entry_points.txt",

@@ -76,6 +76,8 @@ class ModuleUsers:
         self._held = held
         #: Function that checks a credential; called for each request.
         self.authorize = authenticators.authorize_user
+        #: Function that lists the agents of a credential.
+        self.reach = authenticators.reach_of_user
         #: Function that counts a use; None if kas sends no reports.
         self.count_usage = count_usage
         #: Providers that sign users in with a browser.

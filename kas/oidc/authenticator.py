@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -24,7 +24,14 @@ from kas.config.oidc import OpenIdConnect
 from kas.identity.file import ALL_AGENTS, SYSTEM
 from kas.oidc.keys import ProviderKeys, VerificationKey
 from kas.oidc.verifier import TokenVerifier, VerifiedToken, refused
-from tunnel.api import Access, AgentIdentity, IAuthenticator, Impersonation
+from tunnel.api import (
+    Access,
+    AgentIdentity,
+    IListingAuthenticator,
+    Impersonation,
+    Reach,
+    ReachableAgent,
+)
 from tunnel.errors import CallError, Status
 from tunnel.program.runtime import Runtime
 from tunnel.toolkit.for_each import for_each
@@ -103,7 +110,17 @@ class _Verified:
     answers: dict[str, Access] = attrs.field(factory=dict)
 
 
-@implementer(IAuthenticator)
+class KnownAgents(Protocol):
+    """The agents of this kas."""
+
+    def find_agent(self, agent: str) -> tuple[str, str] | None:
+        """Return the id and name of the agent with this id or name."""
+
+    def reachable(self) -> Sequence[ReachableAgent] | None:
+        """Return all agents; None if this kas does not know them."""
+
+
+@implementer(IListingAuthenticator)
 class OidcAuthenticator:
     """
     Authenticator that checks ID tokens of an identity provider.
@@ -111,7 +128,7 @@ class OidcAuthenticator:
     When a token expires, or the provider withdraws its key, the connections of the
     token end within `LOOK_INTERVAL`.
 
-    :param find_agent: returns the id and name of the agent with a name or an id.
+    :param agents: the agents of this kas.
     :param in_use: returns the ids of credentials with open requests.
     """
 
@@ -124,13 +141,13 @@ class OidcAuthenticator:
         self,
         settings: OpenIdConnect,
         keys: ProviderKeys,
-        find_agent: Callable[[str], tuple[str, str] | None],
+        agents: KnownAgents,
         in_use: Callable[[], Collection[str]],
         runtime: Runtime,
     ) -> None:
         self._settings = settings
         self._keys = keys
-        self._find_agent = find_agent
+        self._agents = agents
         self._in_use = in_use
         self._clock: IReactorTime = runtime.reactor
         self._now = runtime.now
@@ -167,6 +184,32 @@ class OidcAuthenticator:
         if verified is not None and self._holds(verified):
             return self._access(verified, agent)
         return Deferred.fromCoroutine(self._check(agent, token, digest))
+
+    def reach_of(self, token: str) -> Reach | Deferred[Reach]:
+        """See `IListingAuthenticator`."""
+        verified = self._verified.get(_digest(token))
+        if verified is not None and self._holds(verified):
+            return self._reach(verified)
+        return Deferred.fromCoroutine(self._check_reach(token))
+
+    async def _check_reach(self, token: str) -> Reach:
+        await deferLater(self._clock, 0)
+        await self.verify(token)
+        return self._reach(self._verified[_digest(token)])
+
+    def _reach(self, verified: _Verified) -> Reach:
+        known = self._agents.reachable()
+        limits = verified.reach.limits
+        return Reach(
+            verified.credential_id,
+            _owner(verified),
+            tuple(
+                one
+                for one in known or ()
+                if limits(one.agent_id, one.agent_name) is not None
+            ),
+            is_complete=known is not None,
+        )
 
     def _holds(self, verified: _Verified) -> bool:
         return (
@@ -215,7 +258,7 @@ class OidcAuthenticator:
         )
 
     def _access(self, verified: _Verified, agent: str) -> Access:
-        found = self._find_agent(agent)
+        found = self._agents.find_agent(agent)
         limits = None if found is None else verified.reach.limits(*found)
         # Use one message for both cases, so that a client cannot find out which agents
         # exist.
@@ -238,7 +281,7 @@ class OidcAuthenticator:
                 impersonation=verified.impersonation,
                 read_only=limits.read_only,
                 secrets=limits.secrets,
-                owner=f"oidc_user:{verified.impersonation.username}",
+                owner=_owner(verified),
             )
         self._opened[verified.credential_id] = verified
         return known
@@ -307,6 +350,10 @@ def _groups(claims: Mapping[str, Any], settings: OpenIdConnect) -> tuple[str, ..
             and (settings.allow_system_names or not one.startswith(SYSTEM))
         )
     )
+
+
+def _owner(verified: _Verified) -> str:
+    return f"oidc_user:{verified.impersonation.username}"
 
 
 def _reach(user: Impersonation, settings: OpenIdConnect) -> _Reach:

@@ -57,9 +57,7 @@ def serve_sign_in(
     description = ProviderDescription(settings.issuer, requests, clock)
     keys = ProviderKeys(settings, description, requests, clock)
     runtime.metrics.register(keys)
-    authenticator = OidcAuthenticator(
-        settings, keys, identity.find_agent, in_use, runtime
-    )
+    authenticator = OidcAuthenticator(settings, keys, identity, in_use, runtime)
     authenticators.add(authenticator, TOKEN_PREFIX)
     authenticators.run(authenticator)
     secret = client_secret(settings, runtime)

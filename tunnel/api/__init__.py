@@ -30,7 +30,7 @@ complete module.
     cluster_rows.py   changes of live data
     cached_watches.py  watches from the caches of agents
     agent_paths.py    paths of modules at the listener for kubectl
-    page_callers.py   users of pages who send a bearer token
+    page_callers.py   users of pages, by bearer token or by a session of kas' own page
     web.py            pages, webhooks and WebSockets
     network.py        listeners, and connections to other servers
     peers.py          the other kas of the fleet
@@ -147,7 +147,11 @@ from tunnel.api.modules import (
     IServerModuleFactory,
 )
 from tunnel.api.network import IListeners, INetwork, IRedisPublisher
-from tunnel.api.page_callers import PageCaller
+from tunnel.api.page_callers import (
+    PAGE_COOKIE,
+    PageCaller,
+    page_session,
+)
 from tunnel.api.peers import IPeers, OtherKas
 from tunnel.api.repositories import (
     RepositorySettings,
@@ -174,13 +178,17 @@ from tunnel.api.streams import (
 )
 from tunnel.api.tracing import ISpan, ITracer, SpanKind
 from tunnel.api.users import (
+    PAGE_SESSION,
     SESSION_COOKIE,
     Access,
     AgentIdentity,
     HasPeer,
     IAuthenticator,
+    IListingAuthenticator,
     Impersonation,
     IUsers,
+    Reach,
+    ReachableAgent,
     Usage,
     program_of,
 )
@@ -198,6 +206,8 @@ __all__ = [
     "DEFAULT_OPTIONS",
     "MAX_SCOPE",
     "OPERATOR",
+    "PAGE_COOKIE",
+    "PAGE_SESSION",
     "SCOPE",
     "SESSION_COOKIE",
     "AcceptedWebSocket",
@@ -261,6 +271,7 @@ __all__ = [
     "IKubernetesClient",
     "ILeadership",
     "IListeners",
+    "IListingAuthenticator",
     "INetwork",
     "IOpening",
     "IOwnNamespace",
@@ -307,6 +318,8 @@ __all__ = [
     "PageCaller",
     "PrintedObject",
     "PublishingAgent",
+    "Reach",
+    "ReachableAgent",
     "RepositorySettings",
     "SignInBegun",
     "SignedIn",
@@ -328,6 +341,7 @@ __all__ = [
     "agents_match",
     "common_columns",
     "is_period",
+    "page_session",
     "program_of",
     "project_of",
     "readable_repository",

@@ -29,6 +29,7 @@ from kas.oidc.sign_in import LOOK_INTERVAL, client_secret
 from kas.oidc.verifier import MAX_LOGOUT_AGE
 from tests.fakes.identity_provider import CLIENT_ID, make_key
 from tests.fakes.signing_in import SigningIn, SigningInResource
+from tests.kas.oidc.cases import FewAgents
 from tunnel.api import Access, ISignInProvider, SignedIn, SignInBegun
 from tunnel.errors import CallError, Status
 from tunnel.program.runtime import Runtime
@@ -80,7 +81,7 @@ class Page:
         description = ProviderDescription(settings.issuer, requests, self.clock)
         keys = ProviderKeys(settings, description, requests, self.clock)
         self.authenticator = OidcAuthenticator(
-            settings, keys, lambda _: ("1", "prod"), set, runtime
+            settings, keys, FewAgents({"prod": ("1", "prod")}), set, runtime
         )
         self.sign_in = BrowserSignIn(
             settings,

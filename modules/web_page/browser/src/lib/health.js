@@ -1,0 +1,63 @@
+/** Health of objects in three levels, from the words that kas and kubectl use. */
+
+/** @typedef {"ok" | "progress" | "bad"} Level */
+/** @typedef {{ok: number, progress: number, bad: number, total: number}} Shares */
+/** @typedef {Record<string, {total: number, states: Record<string, number>}>} Summary counts by plural */
+
+const OK = new Set([
+  "current", "Ready", "Running", "Completed", "Succeeded", "Active", "Bound",
+]);
+const PROGRESS = new Set([
+  "in progress", "terminating", "Terminating", "Pending", "ContainerCreating", "PodInitializing",
+  "Ready,SchedulingDisabled", "other", "waiting",
+]);
+
+/** The kinds whose objects have pods. */
+export const WORKLOADS = ["deployments", "statefulsets", "daemonsets", "jobs", "cronjobs"];
+
+/** The kinds that can be problems. */
+const TROUBLED = [...WORKLOADS, "nodes", "pods", "namespaces"];
+
+/**
+ * Return the level of a state.
+ *
+ * @param {string} state
+ * @returns {Level}
+ */
+export function levelOf(state) {
+  if (OK.has(state)) return "ok";
+  return PROGRESS.has(state) || /^Init:\d+\/\d+$/.test(state) ? "progress" : "bad";
+}
+
+/**
+ * Return how many objects of some kinds are on each level; null if the summary has none of the kinds, because the
+ * user may not list them.
+ *
+ * @param {Summary | undefined} summary
+ * @param {readonly string[]} kinds
+ * @returns {Shares | null}
+ */
+export function sharesOf(summary, kinds) {
+  /** @type {Shares} */
+  const shares = { ok: 0, progress: 0, bad: 0, total: 0 };
+  let isKnown = false;
+  for (const kind of kinds) {
+    const counts = summary?.[kind];
+    if (!counts) continue;
+    isKnown = true;
+    shares.total += counts.total;
+    for (const [state, count] of Object.entries(counts.states ?? {})) shares[levelOf(state)] += count;
+  }
+  return isKnown ? shares : null;
+}
+
+/**
+ * Return the number of objects that have not reached the state of their specification.
+ *
+ * @param {Summary | undefined} summary
+ * @returns {number | null} null without the right to list any of the kinds
+ */
+export function problemsOf(summary) {
+  const shares = sharesOf(summary, TROUBLED);
+  return shares && shares.bad + shares.progress;
+}

@@ -1,0 +1,128 @@
+/** The filter of a list: chips for finished terms, and a field with completion for the next one. */
+
+import { complete, parseFilter } from "../lib/filter.js";
+import { go, here, withParams } from "../route.js";
+import { classes, html, useEffect, useRef, useState } from "./html.js";
+import { Icon } from "./icon.js";
+
+/**
+ * @param {{columns: readonly import("./table.js").Column[], rows: readonly any[], hits: number, total: number,
+ *   noun: string, example: string, children?: any}} props noun: plural of the rows
+ */
+export function FilterBar({ columns, rows, hits, total, noun, example, children }) {
+  const query = here.value.params.get("q") ?? "";
+  const [draft, setDraft] = useState("");
+  const [isOpen, setOpen] = useState(false);
+  const [chosen, setChosen] = useState(-1);
+  const input = /** @type {{current: HTMLInputElement | null}} */ (useRef(null));
+  /** The filter that this field wrote, to tell its changes from those of links. */
+  const written = useRef(query);
+
+  const own = query.endsWith(draft) && written.current === query ? draft : "";
+  const terms = parseFilter(own ? query.slice(0, query.length - own.length) : query);
+  useEffect(() => {
+    if (written.current === query) return;
+    written.current = query;
+    setDraft("");
+  }, [query]);
+
+  /**
+   * @param {string[]} sources
+   * @param {string} next
+   * @param {boolean} replace
+   */
+  function write(sources, next, replace) {
+    const text = [...sources, next].filter(Boolean).join(" ");
+    written.current = text;
+    setDraft(next);
+    go(withParams({ q: text || null, open: null }), { replace });
+  }
+  const sources = terms.map((one) => one.source);
+
+  /** @param {string} term */
+  function finish(term) {
+    setChosen(-1);
+    if (/(?:!=|!~|>=|<=|=|~|>|<)$/.test(term)) write(sources, term, true);
+    else write([...sources, term], "", false);
+  }
+
+  const offers = isOpen ? complete(own, columns, rows) : [];
+
+  /** @param {KeyboardEvent} event */
+  function onKeyDown(event) {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      setOpen(true);
+      const step = event.key === "ArrowDown" ? 1 : -1;
+      setChosen((before) => (offers.length ? (before + step + offers.length + (before < 0 && step < 0 ? 1 : 0)) % offers.length : -1));
+    } else if (event.key === "Tab" && isOpen && own && offers.length && chosen >= 0) {
+      event.preventDefault();
+      finish(offers[chosen].text);
+    } else if (event.key === "Enter") {
+      if (chosen >= 0 && offers[chosen]) finish(offers[chosen].text);
+      else if (own.trim()) finish(own.trim());
+    } else if (event.key === " " && isFinished(own)) {
+      event.preventDefault();
+      finish(own);
+    } else if (event.key === "Escape") {
+      event.stopPropagation();
+      if (isOpen && offers.length) setOpen(false);
+      else if (own) write(sources, "", true);
+      else input.current?.blur();
+    } else if (event.key === "Backspace" && !own && sources.length) {
+      event.preventDefault();
+      write(sources.slice(0, -1), sources[sources.length - 1], true);
+    }
+  }
+
+  return html`
+    <div class="toolbar">
+      <div class="filter">
+        <${Icon} name="search" class="filter__icon" />
+        <div class="filter__terms">
+          ${terms.map((one, index) => html`
+            <span class="chip chip--term" key=${`${one.source}${index}`}>${one.source}<button type="button"
+              aria-label=${`remove filter ${one.source}`} onClick=${() => {
+    write(sources.filter((_, place) => place !== index), own, false);
+    input.current?.focus();
+  }}><${Icon} name="x" size=${12} /></button></span>`)}
+          <input ref=${input} id="filter" type="text" role="combobox" aria-label=${`filter ${noun}`} spellcheck="false"
+            autocomplete="off" autocapitalize="off" placeholder=${terms.length ? "" : `Filter, such as ${example}`}
+            aria-expanded=${offers.length > 0} aria-controls="filter-offers" aria-autocomplete="list"
+            aria-activedescendant=${chosen >= 0 && offers.length ? `filter-offer-${chosen}` : null} value=${own}
+            onInput=${(/** @type {any} */ event) => {
+    setOpen(true);
+    setChosen(-1);
+    write(sources, event.target.value.replace(/^\s+/, ""), true);
+  }}
+            onKeyDown=${onKeyDown} onFocus=${() => setOpen(Boolean(own))} onBlur=${() => setOpen(false)} />
+        </div>
+        ${query && html`
+          <button type="button" class="icon-button" aria-label="clear filter" title="clear filter"
+            onClick=${() => {
+    write([], "", false);
+    input.current?.focus();
+  }}><${Icon} name="x" /></button>`}
+        <ul class=${classes("offers", offers.length > 0 && "is-open")} id="filter-offers" role="listbox"
+          aria-label="completions">
+          ${offers.map((one, index) => html`
+            <li key=${one.text} id=${`filter-offer-${index}`} role="option" aria-selected=${index === chosen}
+              class=${classes("offer", index === chosen && "is-chosen")}
+              onPointerDown=${(/** @type {Event} */ event) => {
+    event.preventDefault();
+    finish(one.text);
+  }}>
+              <span class="offer__text">${one.label}</span>${one.count > 0 && html`<span class="muted">${one.count}</span>`}
+            </li>`)}
+        </ul>
+      </div>
+      <span class="hits" aria-live="off">${query ? `${hits} of ${total}` : `${total}`} ${noun}</span>
+      ${children}
+    </div>`;
+}
+
+/** @param {string} term */
+function isFinished(term) {
+  const [one] = parseFilter(term);
+  return Boolean(one) && (one.operator !== "text" || term.length > 1) && (term.match(/"/g) ?? []).length % 2 === 0;
+}
