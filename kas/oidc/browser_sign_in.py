@@ -241,7 +241,7 @@ class BrowserSignIn(Collector):
         return LoggedOut(
             subject=claims.get("sub") or "",
             session=claims.get("sid") or "",
-            began_before=float(claims["iat"]) + self._settings.clock_skew,
+            issued_at=float(claims["iat"]) + self._settings.clock_skew,
         )
 
     async def _flow(self) -> CodeFlow:

@@ -80,13 +80,13 @@ class LoggedOut:
 
     :ivar subject: `SignedIn.subject` of the user; empty if the provider names none.
     :ivar session: `SignedIn.session` that ended; empty for all sessions of the user.
-    :ivar began_before: time of the sign-out plus the tolerated difference of the
-        clocks, in seconds since 1970: sessions that began later continue.
+    :ivar issued_at: latest time of the sign-out, in seconds since 1970, with the
+        tolerated difference of the clocks; sessions that began later continue.
     """
 
     subject: str
     session: str
-    began_before: float
+    issued_at: float
 
     def ends(self, signed_in: SignedIn) -> bool:
         """Tell whether *signed_in* belongs to a session that ended."""

@@ -718,7 +718,7 @@ class TestEnd:
             for _ in range(2):
                 gone = page.run(page.sign_in.logged_out(token))
                 assert gone.ends(found) is ends
-                assert gone.began_before == NOW + 30
+                assert gone.issued_at == NOW + 30
         unnamed = attrs.evolve(found, session="")
         by_user = page.run(page.sign_in.logged_out(page.logout_token(sid="other")))
         assert by_user.ends(unnamed)

@@ -87,5 +87,5 @@ def test_repr() -> None:
     ],
 )
 def test_ends(subject: str, session: str, mine: str, ends: bool) -> None:
-    gone = LoggedOut(subject=subject, session=session, began_before=1.0)
+    gone = LoggedOut(subject=subject, session=session, issued_at=1.0)
     assert gone.ends(signed_in(session=mine)) is ends

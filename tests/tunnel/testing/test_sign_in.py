@@ -73,7 +73,7 @@ def test_failures() -> None:
     denied = {"state": begun.state, "error": "access_denied"}
     with pytest.raises(CallError, match="access_denied"):
         run(provider.finish(begun.secret, begun.state, denied, BACK))
-    gone = LoggedOut(subject="alice", session="", began_before=1.0)
+    gone = LoggedOut(subject="alice", session="", issued_at=1.0)
     provider.logouts["token"] = gone
     assert run(provider.logged_out("token")) is gone
     with pytest.raises(CallError, match="not valid"):
