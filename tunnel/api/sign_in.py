@@ -80,8 +80,8 @@ class LoggedOut:
 
     :ivar subject: `SignedIn.subject` of the user; empty if the provider names none.
     :ivar session: `SignedIn.session` that ended; empty for all sessions of the user.
-    :ivar issued_at: time of the sign-out, in seconds since 1970; sessions that began
-        later continue.
+    :ivar issued_at: latest time of the sign-out, in seconds since 1970, with the
+        tolerated difference of the clocks; sessions that began later continue.
     """
 
     subject: str
@@ -142,7 +142,8 @@ class ISignInProvider(Interface):
 
         Many providers accept a refresh token once only, and end the session if it
         comes twice: the module renews a credential once at a time, and stores the
-        result before it uses it.  It need not wait until the credential expires.
+        result before it uses it.  It does not cancel a renewal when a client leaves,
+        because the provider may already have replaced the refresh token.
         """
 
     def end_url(signed_in: SignedIn, back: str) -> Awaitable[str]:
