@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 from zope.interface import Attribute, Interface
@@ -73,6 +73,18 @@ class SignedIn:
             raise ValueError("these bytes are not a credential") from None
 
 
+class HasSubject(Protocol):
+    """What `SignedIn` says of the user; a module's own session may say the same."""
+
+    @property
+    def subject(self) -> str:
+        """Return `SignedIn.subject`."""
+
+    @property
+    def session(self) -> str:
+        """Return `SignedIn.session`."""
+
+
 @attrs.frozen(kw_only=True)
 class LoggedOut:
     """
@@ -88,8 +100,10 @@ class LoggedOut:
     session: str
     issued_at: float
 
-    def ends(self, signed_in: SignedIn) -> bool:
-        """Tell whether *signed_in* belongs to a session that ended."""
+    def ends(self, signed_in: HasSubject) -> bool:
+        """
+        Tell whether *signed_in*, a `SignedIn` or a session made of one, has ended.
+        """
         if self.subject and self.subject != signed_in.subject:
             return False
         if self.session and signed_in.session:
