@@ -137,7 +137,7 @@ export function Table({ label, columns, items, sort, link, rowTitle, narrow, ope
   }
 
   return html`
-    <div class="table-frame">
+    <div class="table-frame" ...${holding.events}>
       ${newer > 0 && html`
         <button type="button" class="newer" onClick=${holding.release}>${newer} newer, show</button>`}
       <div class=${classes("table", isNarrow && "table--narrow")} role="grid" aria-label=${label}
@@ -150,7 +150,7 @@ export function Table({ label, columns, items, sort, link, rowTitle, narrow, ope
     : visible.map((one) => html`<${Heading} key=${one.id} column=${one} sort=${sort} />`)}
           </div>
         </div>
-        <div class="table__body" role="rowgroup" ref=${body} onKeyDown=${onKeyDown} ...${holding.events}
+        <div class="table__body" role="rowgroup" ref=${body} onKeyDown=${onKeyDown}
           style=${{ height: `${shown.length * height}px`, paddingTop: `${first * height}px` }}>
           ${shown.slice(first, last).map((one, offset) => {
     const index = first + offset;
