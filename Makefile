@@ -50,8 +50,8 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP)  ## run the main job on this machine; ONCE=1 ends by itself, GITLAB=1, GITOPS=1, LIVE=1 and GOVERNANCE=1 show more
-	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(GITLAB),--gitlab) $(if $(GITOPS),--gitops) $(if $(LIVE),--live) $(if $(GOVERNANCE),--governance) $(if $(CLUSTER),--cluster $(CLUSTER))
+demo: $(STAMP)  ## run the main job on this machine; ONCE=1 ends by itself, GITLAB=1, GITOPS=1, LIVE=1, PAGE=1 and GOVERNANCE=1 show more
+	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(GITLAB),--gitlab) $(if $(GITOPS),--gitops) $(if $(LIVE),--live) $(if $(PAGE),--page) $(if $(GOVERNANCE),--governance) $(if $(CLUSTER),--cluster $(CLUSTER))
 
 # Compiled modules must not be older than their sources.
 demo bench: | fresh

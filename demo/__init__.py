@@ -16,6 +16,7 @@ kubectl would, and then runs until Ctrl-C, so that you can try it.
     steps.py      the steps through the tunnel
     gitlab.py     the demo with GitLab: `make demo GITLAB=1`
     live.py       the demo of live data: `make demo LIVE=1`
+    page.py       the demo of the page: `make demo PAGE=1`
     governance.py  the demo of the policy and the audit log: `make demo GOVERNANCE=1`
     gitops.py     the demo of GitOps: objects from a Git repository
     sandbox/      a small imitation of a Kubernetes API server

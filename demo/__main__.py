@@ -20,6 +20,7 @@ from demo.cluster import CHOICES, Cluster, choose
 from demo.gitops import GitopsStory
 from demo.governance import GovernanceStory
 from demo.live import LiveStory
+from demo.page import PageStory
 from demo.processes import DemoError, Program, end_all
 from demo.screen import Screen, milliseconds
 from demo.stack import Stack, child_environment, find_ports
@@ -60,6 +61,12 @@ def _options() -> argparse.Namespace:
         "cannot run, and one cluster goes offline; makes nodes and a Deployment there",
     )
     parser.add_argument(
+        "--page",
+        action="store_true",
+        help="show the page with two clusters that change all the time; makes nodes "
+        "and Deployments there",
+    )
+    parser.add_argument(
         "--governance",
         action="store_true",
         help="show a shell that the policy of the cluster's owner denies, a search in "
@@ -86,10 +93,14 @@ def _options() -> argparse.Namespace:
         help="use any free ports, even if those of kas are free",
     )
     options = parser.parse_args()
-    stories = (options.gitlab, options.gitops, options.live, options.governance)
+    stories = (
+        *(options.gitlab, options.gitops, options.live, options.page),
+        options.governance,
+    )
     if sum(stories) > 1:
         parser.error(
-            "--gitlab, --gitops, --live and --governance are stories; choose one"
+            "--gitlab, --gitops, --live, --page and --governance are stories; choose "
+            "one"
         )
     if options.cluster not in (None, *CHOICES):
         parser.error(f"$KAS_DEMO_CLUSTER: choose from {', '.join(CHOICES)}")
@@ -134,7 +145,11 @@ def _show(
     os.environ.update({key: environment[key] for key in ("no_proxy", "NO_PROXY")})
     threading.Thread(target=preload, daemon=True).start()
     story_of_its_own = (
-        options.gitlab or options.gitops or options.live or options.governance
+        options.gitlab
+        or options.gitops
+        or options.live
+        or options.page
+        or options.governance
     )
     free = options.free_ports or story_of_its_own
     ports = find_ports(any_free=free)
@@ -164,6 +179,7 @@ def _show(
         step.note(stack.add_agent())
         client = stack.write_kubeconfig()
         step.note("kasctl kubeconfig --agent demo ...")
+        stack.add_page_user([stack.agent])
         began = time.monotonic()
         stack.wait_until_known(client)
         took = milliseconds(time.monotonic() - began)
@@ -196,6 +212,8 @@ def _story(
         return GitopsStory(screen, stack, cluster)
     if options.live:
         return LiveStory(screen, stack, cluster)
+    if options.page:
+        return PageStory(screen, stack, cluster)
     if options.governance:
         return GovernanceStory(screen, stack, cluster)
     # Imported here, because the fake GitLab of the tests needs more packages than the
@@ -229,6 +247,9 @@ def _advise(screen: Screen, stack: Stack, server: str, cluster: Cluster) -> None
         screen.say(f"  {line}")
     screen.say("and what kas sees:", "1")
     screen.say(f"  curl http://127.0.0.1:{stack.ports.health}/status")
+    screen.say("the cluster in a browser:", "1")
+    for line in stack.page_advice():
+        screen.say(f"  {line}")
     screen.say()
 
 

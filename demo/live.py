@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from demo.screen import Screen, Step, milliseconds
 from demo.stack import Stack
 from demo.story import run_steps
 
-__all__ = ["LiveStory"]
+__all__ = ["DEPLOYMENTS", "NAMESPACE", "LiveStory", "deployment_of", "node_of"]
 
 #: Names of the two agents; the second cluster is always the sandbox.
 _HERE, _AWAY = "berlin", "paris"
@@ -24,8 +24,8 @@ _HERE, _AWAY = "berlin", "paris"
 #: Names of the nodes and of the Deployment that the demo creates.
 _NODES = ("demo-node-1", "demo-node-2", "demo-node-3")
 _WEB = "demo-web"
-_NAMESPACE = "kas-demo"
-_DEPLOYMENTS = f"/apis/apps/v1/namespaces/{_NAMESPACE}/deployments"
+NAMESPACE = "kas-demo"
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 
 #: Maximum number of seconds until a change is visible.
 _TIMEOUT = 30.0
@@ -38,8 +38,8 @@ agent:
     listen: {{address: "127.0.0.1:{kubectl}", development_certificate: true}}
 observability:
   listen: {{address: "127.0.0.1:{health}"}}
-modules:
-  cluster_data: {{}}
+web:
+  listen: {{address: "127.0.0.1:{page}"}}
 """
 
 
@@ -47,8 +47,8 @@ class LiveStory:
     """The steps of the demo with two clusters; all rows come from kas."""
 
     def __init__(self, screen: Screen, stack: Stack, cluster: Cluster) -> None:
-        self._screen = screen
-        self._stack = stack
+        self.screen = screen
+        self.stack = stack
         stack.agent = _HERE
         folder = stack.state / _AWAY
         (folder / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -58,33 +58,51 @@ class LiveStory:
             cluster,
             sandbox(stack.environment, folder, folder / "logs"),
         ]
-        self._clients: list[Client] = []
+        self.clients: list[Client] = []
 
     def run(self, programs: list[Program]) -> None:
         """Run all steps, and add started programs to *programs*."""
+        self.run_all(
+            programs,
+            (
+                ("kas is up, with live data", self.start_kas),
+                ("two clusters are connected", self.connect),
+                ("kas knows both clusters", self.wait_until_known),
+                ("a node disappears", self._node),
+                ("a Deployment cannot run", self._deployment),
+                ("which cluster runs this image?", self._image),
+                ("a cluster goes offline, and stays readable", self._offline),
+            ),
+        )
+
+    @property
+    def stacks(self) -> tuple[Stack, Stack]:
+        """The agents of both clusters."""
+        return self.stack, self._second
+
+    def run_all(
+        self,
+        programs: list[Program],
+        steps: Sequence[tuple[str, Callable[[Step, list[Program]], None]]],
+    ) -> None:
+        """Run steps, beside the second cluster."""
         second = self._clusters[1].program
         assert second is not None
         programs.append(second)
-        steps = (
-            ("kas is up, with live data", self._kas),
-            ("two clusters are connected", self._agents),
-            ("kas knows both clusters", self._known),
-            ("a node disappears", self._node),
-            ("a Deployment cannot run", self._deployment),
-            ("which cluster runs this image?", self._image),
-            ("a cluster goes offline, and stays readable", self._offline),
-        )
         try:
-            run_steps(self._screen, self._stack, programs, steps)
+            run_steps(self.screen, self.stack, programs, steps)
         finally:
-            for client in self._clients:
+            for client in self.clients:
                 client.close()
 
     def advise(self) -> None:
         """Print commands to try while the demo runs."""
-        state = shlex.quote(str(self._stack.kas_state))
-        self._screen.say()
-        self._screen.say("Look at both clusters:", "1")
+        state = shlex.quote(str(self.stack.kas_state))
+        self.screen.say()
+        self.screen.say("Look at both clusters in a browser:", "1")
+        for line in self.stack.page_advice():
+            self.screen.say(f"  {line}")
+        self.screen.say("with kasctl:", "1")
         for command in (
             "clusters",
             "problems",
@@ -92,30 +110,32 @@ class LiveStory:
             "get nodes --clusters berlin",
             "events",
         ):
-            self._screen.say(f"  kasctl {command} --state-directory {state}")
-        kubeconfig = shlex.quote(str(self._stack.kubeconfig))
-        self._screen.say(f"  export KUBECONFIG={kubeconfig}   # {_HERE}, for kubectl")
-        self._screen.say()
+            self.screen.say(f"  kasctl {command} --state-directory {state}")
+        kubeconfig = shlex.quote(str(self.stack.kubeconfig))
+        self.screen.say(f"  export KUBECONFIG={kubeconfig}   # {_HERE}, for kubectl")
+        self.screen.say()
 
     # Steps that start programs.
 
-    def _kas(self, step: Step, programs: list[Program]) -> None:
-        stack, ports = self._stack, self._stack.ports
+    def start_kas(self, step: Step, programs: list[Program]) -> None:
+        stack, ports = self.stack, self.stack.ports
         text = _CONFIGURATION.format(
-            agents=ports.agents, kubectl=ports.kubectl, health=ports.health
+            agents=ports.agents,
+            kubectl=ports.kubectl,
+            health=ports.health,
+            page=ports.page,
         )
         step.note(stack.start_kas(text))
         programs.append(stack.kas)
         stack.wait_for_kas()
 
-    def _agents(self, step: Step, programs: list[Program]) -> None:
-        stacks = (self._stack, self._second)
-        for cluster, stack in zip(self._clusters, stacks, strict=True):
+    def connect(self, step: Step, programs: list[Program]) -> None:
+        for cluster, stack in zip(self._clusters, self.stacks, strict=True):
             cluster.wait()
             step.note(stack.add_agent())
             client = stack.write_kubeconfig()
-            self._clients.append(client)
-            stack.kas = self._stack.kas
+            self.clients.append(client)
+            stack.kas = self.stack.kas
             stack.wait_until_known(client)
             options = stack.state / "agentk.yaml"
             options.write_text("modules: {cluster_data: {}}\n")
@@ -124,23 +144,24 @@ class LiveStory:
             step.note(f"{stack.agent}: {cluster.title}")
             stack.start_agentk(cluster, programs, *more)
             self._prepare(client)
+        self.stack.add_page_user([_HERE, _AWAY])
 
     def _prepare(self, client: Client) -> None:
         """Create the objects of the demo; earlier demos may have left some."""
         try:
-            body = {"metadata": {"name": _NAMESPACE}}
+            body = {"metadata": {"name": NAMESPACE}}
             client.request("POST", "/api/v1/namespaces", body)
         except KubernetesError as error:
             if error.status != 409:
                 raise
-        self._remove(client, f"{_DEPLOYMENTS}/{_WEB}")
+        self._remove(client, f"{DEPLOYMENTS}/{_WEB}")
         for name in _NODES:
             self._remove(client, f"/api/v1/nodes/{name}")
-            client.request("POST", "/api/v1/nodes", _node(name))
+            client.request("POST", "/api/v1/nodes", node_of(name))
 
     # Steps that use these programs.
 
-    def _known(self, step: Step, programs: list[Program]) -> None:
+    def wait_until_known(self, step: Step, programs: list[Program]) -> None:
         self._until(
             lambda: (
                 all(
@@ -156,7 +177,7 @@ class LiveStory:
     def _node(self, step: Step, programs: list[Program]) -> None:
         before = self._nodes(self._known_clusters()[_HERE])
         began = time.monotonic()
-        self._clients[0].request("DELETE", f"/api/v1/nodes/{_NODES[-1]}")
+        self.clients[0].request("DELETE", f"/api/v1/nodes/{_NODES[-1]}")
         self._until(
             lambda: self._nodes(self._known_clusters()[_HERE]) < before,
             "the node to disappear",
@@ -167,7 +188,7 @@ class LiveStory:
 
     def _deployment(self, step: Step, programs: list[Program]) -> None:
         began = time.monotonic()
-        self._clients[1].request("POST", _DEPLOYMENTS, _deployment())
+        self.clients[1].request("POST", DEPLOYMENTS, deployment_of(_WEB, 2))
         self._until(
             lambda: any(
                 row["name"] == _WEB
@@ -198,7 +219,7 @@ class LiveStory:
         )
         self._show(step, "clusters")
         if not self._rows("get", "nodes", "--clusters", _AWAY):
-            raise DemoError("the rows are gone", self._stack.kas.log)
+            raise DemoError("the rows are gone", self.stack.kas.log)
         self._show(step, "get", "nodes", "--clusters", _AWAY)
 
     # Helpers.
@@ -211,8 +232,13 @@ class LiveStory:
                 raise
 
     def _known_clusters(self) -> dict[str, Any]:
-        found = json.loads(self._stack.kasctl("clusters", "--output", "json"))
-        return {one["agentName"]: one for one in found.get("clusters", [])}
+        found = json.loads(self.stack.kasctl("clusters", "--output", "json"))
+        # kas still knows the clusters of earlier demos.
+        return {
+            one["agentName"]: one
+            for one in found.get("clusters", [])
+            if one["agentName"] in (_HERE, _AWAY)
+        }
 
     def _nodes(self, cluster: dict[str, Any]) -> int:
         """Return the number of nodes of a cluster."""
@@ -220,21 +246,22 @@ class LiveStory:
         return total
 
     def _rows(self, *arguments: str) -> list[dict[str, Any]]:
-        answer = json.loads(self._stack.kasctl(*arguments, "-o", "json"))
+        answer = json.loads(self.stack.kasctl(*arguments, "-o", "json"))
         rows: list[dict[str, Any]] = answer["rows"]
         return rows
 
     def _show(self, step: Step, *arguments: str) -> None:
         """Run kasctl, and show its output as notes of the step."""
         step.note(f"$ kasctl {' '.join(arguments)}")
-        for line in self._stack.kasctl(*arguments).splitlines():
+        for line in self.stack.kasctl(*arguments).splitlines():
             step.note(f"  {line}")
 
     def _until(self, done: Callable[[], bool], what: str) -> None:
-        self._stack.kas.wait_until(done, what, _TIMEOUT)
+        self.stack.kas.wait_until(done, what, _TIMEOUT)
 
 
-def _node(name: str) -> dict[str, Any]:
+def node_of(name: str) -> dict[str, Any]:
+    """Return a Node that is ready."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -247,13 +274,15 @@ def _node(name: str) -> dict[str, Any]:
     }
 
 
-def _deployment() -> dict[str, Any]:
-    labels = {"app": _WEB}
-    containers = [{"name": "web", "image": "registry.example.org/demo:2"}]
+def deployment_of(name: str, version: int) -> dict[str, Any]:
+    """Return a Deployment whose pods find no node."""
+    labels = {"app": name}
+    image = f"registry.example.org/demo:{version}"
+    containers = [{"name": "web", "image": image}]
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": _WEB, "labels": labels},
+        "metadata": {"name": name, "labels": labels},
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": labels},

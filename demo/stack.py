@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -22,6 +22,9 @@ from demo.processes import DemoError, Program, run
 __all__ = ["AGENT", "Ports", "Stack", "find_ports", "write_secret"]
 
 AGENT = "demo"
+
+#: Namespace of agentk's Lease: every cluster has it.
+_LEASES = "kube-node-lease"
 
 #: Timeout of the start of each program, in seconds; on an idle machine, a start takes
 #: less than one second.
@@ -43,6 +46,7 @@ class Ports:
     agents: int = 8150
     health: int = 8151
     kubectl: int = 8154
+    page: int = 8156
     #: Configuration of kas with other ports; empty if kas uses its defaults.
     configuration: str = ""
     #: Reason for other ports; empty if kas uses its defaults.
@@ -57,13 +61,13 @@ def find_ports(*, any_free: bool) -> Ports:
     usual = Ports()
     reason = "--free-ports"
     if not any_free:
-        for port in (usual.agents, usual.health, usual.kubectl):
+        for port in (usual.agents, usual.health, usual.kubectl, usual.page):
             if not is_free(port):
                 reason = f"port {port} is taken by {holder(port)}"
                 break
         else:
             return usual
-    agents, health, kubectl = free_ports(3)
+    agents, health, kubectl, page = free_ports(4)
     tls = "development_certificate: true"
     configuration = (
         "# Written by the demo, because the ports of kas are taken.\n"
@@ -73,8 +77,10 @@ def find_ports(*, any_free: bool) -> Ports:
         f"    listen: {{address: 127.0.0.1:{kubectl}, {tls}}}\n"
         "observability:\n"
         f"  listen: {{address: 127.0.0.1:{health}}}\n"
+        "web:\n"
+        f"  listen: {{address: 127.0.0.1:{page}}}\n"
     )
-    return Ports(agents, health, kubectl, configuration, reason)
+    return Ports(agents, health, kubectl, page, configuration, reason)
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -109,6 +115,7 @@ class Stack:
         self.kubeconfig = state / "kubeconfig"
         self.curl = state / "curl.conf"
         self.token_file = state / "agent-token"
+        self.page_token = state / "page-token"
         self.environment = environment
         self.kas: Program
         self.agentk: Program
@@ -206,6 +213,25 @@ class Stack:
         )
         return client
 
+    def add_page_user(self, agents: Sequence[str]) -> None:
+        """Create a user of the page with a new token for these agents."""
+        name = "page"
+        listed = json.loads(self.kasctl("user", "list", "--output", "json"))
+        if any(one["name"] == name for one in listed):
+            self.kasctl("user", "revoke", name)
+            self.kasctl("user", "remove", name)
+        self.page_token.unlink(missing_ok=True)
+        options = [part for one in agents for part in ("--agent", one)]
+        options += ["--as-agent", "--read-only", "--token-file"]
+        self.kasctl("user", "add", name, *options, self.page_token)
+
+    def page_advice(self) -> list[str]:
+        """Return lines that say how to open the page."""
+        return [
+            f"http://127.0.0.1:{self.ports.page}/   in Chrome, Edge or Firefox here",
+            f"cat {shlex.quote(str(self.page_token))}   prints the token for it",
+        ]
+
     def wait_until_known(self, client: Client) -> None:
         """
         Wait until kas has read the files that kasctl wrote: kas checks them once a
@@ -233,6 +259,13 @@ class Stack:
         if cluster.kubeconfig is not None:
             options += ["--kubeconfig", cluster.kubeconfig]
         options += more
+        if not more and not cluster.is_yours:
+            # Live data is the work of the leader, which needs a Lease.  The namespace
+            # must not be that of the demo's pods, because kas changes nothing in it
+            # with agentk's own permissions.
+            file = self.state / "agentk.yaml"
+            file.write_text("modules: {cluster_data: {}}\n")
+            options += ["--configuration-file", file, "--namespace", _LEASES]
         health_options = ["--observability-listen-address", f"127.0.0.1:{health}"]
         self.agentk = self._twistd("agentk", [*options, *health_options])
         programs.append(self.agentk)

@@ -14,7 +14,7 @@ from kas.identity.authenticators import Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
 from kas.oidc.sign_in import serve_sign_in
 from kas.state.directory import StateDirectory
-from tunnel.api import CredentialRevoked
+from tunnel.api import CredentialRevoked, ISignInProvider
 from tunnel.hosting.modules import Prepared
 from tunnel.hosting.stores import Stores
 from tunnel.program.parts import Part
@@ -75,8 +75,13 @@ class CredentialsPart(Part):
                 redis,
             )
             self.gitlab.serve(authenticators, self._of_agents, in_use)
+        #: Providers that sign users in with a browser.
+        self.sign_in_providers: tuple[ISignInProvider, ...] = ()
         if configuration.oidc is not None:
-            serve_sign_in(configuration.oidc, runtime, identity, authenticators, in_use)
+            browser = serve_sign_in(
+                configuration.oidc, runtime, identity, authenticators, in_use
+            )
+            self.sign_in_providers = (browser,)
 
     def _of_agents(self) -> set[str]:
         return {one.credential_id for one in self._registry.tunnels()}

@@ -173,6 +173,7 @@ class KasService(ProgramService):
             tracer=runtime.tracer,
             count_usage=None if gitlab.usage is None else gitlab.usage.count,
             page_origins=gitlab.origins,
+            sign_in_providers=credentials.sign_in_providers,
         )
         self._audit.serve(api.services, ModulePeers.of_kas("audit", self.fleet))
         grace = agent.listen.shutdown_grace_period

@@ -11,6 +11,7 @@ modules.
     gitops/                 applies objects from Git to the cluster
     kubernetes_api/         the Kubernetes API of a cluster, for kubectl
     notifications/          notifications of pushes to repositories
+    web_page/               the web page of kas
     webhooks/               posts pushes to Services in clusters
     prometheus/             PromQL for one cluster and for several
 """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -15,13 +18,17 @@ from tunnel.config import (
     is_positive,
     is_url,
 )
+from tunnel.toolkit.secret_file import read_secret
 from tunnel.toolkit.texts import SUBJECT_RULE, is_subject
 from tunnel.toolkit.urls import is_private
 
-__all__ = ["OidcAccess", "OpenIdConnect"]
+__all__ = ["OidcAccess", "OpenIdConnect", "read_client_secret"]
 
 #: Maximum characters of a prefix.
 MAX_PREFIX = 128
+
+#: Maximum characters of a title, which is the text of a button.
+MAX_TITLE = 60
 
 Algorithm = Literal[
     "RS256",
@@ -37,6 +44,10 @@ Algorithm = Literal[
 ]
 
 
+#: Scope (RFC 6749, 3.3).
+_SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")
+
+
 def _is_issuer(instance: object, attribute: object, value: str) -> None:
     is_url(instance, attribute, value)
     if not is_private(value):
@@ -49,6 +60,20 @@ def _is_issuer(instance: object, attribute: object, value: str) -> None:
 def _is_prefix(instance: object, attribute: object, value: str) -> None:
     if len(value) > MAX_PREFIX or (value and not is_subject(value + "x")):
         raise ValueError(f"a prefix may have at most {MAX_PREFIX} printable characters")
+
+
+def _is_title(instance: object, attribute: object, value: str) -> None:
+    if len(value) > MAX_TITLE or not value.isprintable() or value != value.strip():
+        raise ValueError(f"a title may have at most {MAX_TITLE} printable characters")
+
+
+def _are_scopes(instance: object, attribute: object, value: tuple[str, ...]) -> None:
+    for one in value:
+        if _SCOPE.fullmatch(one) is None:
+            raise ValueError(
+                f"{one!r} is not a scope: use printable ASCII characters without "
+                "spaces, '\"' and '\\'; write each scope as an entry of its own"
+            )
 
 
 def _is_not_empty(instance: object, attribute: object, value: str) -> None:
@@ -94,6 +119,23 @@ class OidcAccess:
             raise Invalid("name agents, or '*' for all agents", "agents")
 
 
+def read_client_secret(file: Path) -> str:
+    """
+    Return the secret of a client at the identity provider.
+
+    :raises ValueError: if the file does not contain such a secret; the text does not
+        quote it.
+    """
+    secret = read_secret(file)
+    # RFC 6749, A.2: a client secret consists of these characters.
+    if not secret.isascii() or not secret.decode("ascii").isprintable():
+        raise ValueError(
+            f"the secret in {file} has characters other than printable ASCII; write "
+            "the client secret of the identity provider there, and nothing else"
+        )
+    return secret.decode("ascii")
+
+
 @attrs.frozen(kw_only=True)
 class OpenIdConnect:
     """Section ``oidc``: sign-in with an identity provider."""
@@ -104,6 +146,26 @@ class OpenIdConnect:
     )
     client_id: str = field(
         doc="required audience of ID tokens (aud)", validator=_is_not_empty
+    )
+    client_secret_file: ExistingFile | None = field(
+        default=None,
+        doc=(
+            "secret of the client for sign-in to kas' pages, if the client is "
+            "registered as a confidential client"
+        ),
+    )
+    title: str = field(
+        default="",
+        doc="name of the provider on kas' pages; by default the host of the issuer",
+        validator=_is_title,
+    )
+    scopes: tuple[str, ...] = field(
+        default=("profile", "email"),
+        doc=(
+            "scopes that kas' pages request in addition to openid, such as groups; "
+            "offline_access is added if the provider supports it"
+        ),
+        validator=_are_scopes,
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
@@ -174,9 +236,19 @@ class OpenIdConnect:
         default=(), doc="access of users to agents; none without an entry"
     )
 
+    @property
+    def shown_title(self) -> str:
+        """Return the title, or the host of the issuer."""
+        return self.title or urlsplit(self.issuer).hostname or self.issuer
+
     def __attrs_post_init__(self) -> None:
         if not self.signing_algorithms:
             raise Invalid("name at least one", "signing_algorithms")
+        if self.client_secret_file is not None:
+            try:
+                read_client_secret(self.client_secret_file)
+            except ValueError as error:
+                raise Invalid(str(error), "client_secret_file") from None
         if self.keys_outage_ttl < self.keys_ttl:
             raise Invalid("this must not be shorter than keys_ttl", "keys_outage_ttl")
         for number, one in enumerate(self.access):

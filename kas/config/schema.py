@@ -605,5 +605,6 @@ def read_configuration_file(
     :param copy: file that is read instead of *path*; see `read_file`.
     """
     if path is None:
-        return KasConfiguration()
+        # Only this machine can reach the page.
+        return KasConfiguration(web=Web())
     return read_file(path, KasConfiguration, remark=remark, copy=copy)

@@ -29,6 +29,7 @@
     live.py         commands that read live data: ``get``, ``problems`` and others
     top.py          ``top``: CPU and memory of nodes and pods
     audit.py        commands ``audit ...``
+    sessions.py     commands ``session ...``
     webhooks.py     commands ``webhooks ...``
     prometheus.py   command ``prometheus``: the search for a cluster's Prometheus
     completion.py   names for completion in the shell

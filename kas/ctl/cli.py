@@ -29,6 +29,7 @@ _FILES = {
     "problems": "live",
     "prometheus": "prometheus",
     "rebalance": "fleet",
+    "session": "sessions",
     "status": "status",
     "token": "token",
     "top": "top",

@@ -9,10 +9,6 @@ because the token comes from the provider itself over TLS (OpenID Connect Core,
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
 import json
 import math
 import queue
@@ -39,7 +35,24 @@ from urllib.request import (
 
 from kas.ctl.kept_tokens import Tokens
 from kas.identity.jwt import read_claims
-from tunnel.errors import CallError, TunnelError
+from kas.oidc.code_flow import (
+    MAX_BODY,
+    MAX_REASON,
+    CodeFlow,
+    IssuedTokens,
+    SignInAgain,
+    SignInFailed,
+    Unreachable,
+    checked_description,
+    description_url,
+    is_same,
+    name_of,
+    read_object,
+    unusable,
+    unverified_claims,
+    unverified_payload,
+)
+from tunnel.errors import CallError
 from tunnel.toolkit.texts import clean
 from tunnel.toolkit.urls import is_private
 from tunnel.transport.tls import ALPN_HTTP, client_context
@@ -52,12 +65,6 @@ TIMEOUT = 15.0
 #: Maximum seconds of a sign-in, during which the lock is held.
 SIGN_IN_TIMEOUT = 600.0
 
-#: Maximum bytes of a response from the provider.
-MAX_BODY = 256 * 1024
-
-#: Maximum characters of a token: the same limit as in kas.
-MAX_TOKEN = 16 * 1024
-
 #: Tolerated difference between the clocks of the provider and of this machine, in
 #: seconds.
 CLOCK_SKEW = 60.0
@@ -67,20 +74,11 @@ CLOCK_SKEW = 60.0
 POLL_INTERVAL = 5.0
 SLOW_DOWN = 5.0
 
-#: Errors of a renewal after which the user must sign in again (RFC 6749, 5.2; OpenID
-#: Connect Core, 3.1.2.6, which some providers also use for a renewal).
-_SIGN_IN_AGAIN = frozenset(
-    {"invalid_grant", "interaction_required", "login_required", "consent_required"}
-)
-
 #: Maximum number of connections to the redirect listener: a browser opens six.
 MAX_CONNECTIONS = 16
 
 #: Maximum seconds without data on a connection of the browser.
 _BROWSER_TIMEOUT = 10.0
-
-#: Maximum characters of a message from the provider.
-_MAX_REASON = 200
 
 #: Path of the URL for the provider's redirect of the browser.
 _CALLBACK = "/callback"
@@ -96,14 +94,6 @@ _T = TypeVar("_T")
 #: Function that requests a URL, or posts form fields; it returns the status and the
 #: JSON object.
 Fetch = Callable[[str, "Mapping[str, str] | None"], tuple[int, dict[str, Any]]]
-
-
-class SignInFailed(TunnelError):
-    """Error if the user could not be signed in; the text contains the reason."""
-
-
-class Unreachable(SignInFailed):
-    """Error if the provider does not respond, or responds with a server error."""
 
 
 class Provider:
@@ -134,7 +124,7 @@ class Provider:
     ) -> None:
         if not is_private(issuer):
             raise SignInFailed(
-                f"the issuer must be an https:// URL, not {clean(issuer, _MAX_REASON)}"
+                f"the issuer must be an https:// URL, not {clean(issuer, MAX_REASON)}"
             )
         self._issuer = issuer
         self._client_id = client_id
@@ -144,7 +134,7 @@ class Provider:
         self._now = now
         self._seconds = seconds
         self._sleep = sleep
-        self._description: dict[str, Any] | None = None
+        self._known: CodeFlow | None = None
 
     def by_browser(
         self, port: int, open_browser: Callable[[str], object] | None
@@ -157,20 +147,11 @@ class Provider:
         :raises SignInFailed: if the provider refuses, or the user does not sign in
             within `SIGN_IN_TIMEOUT`.
         """
-        start = self._endpoint("authorization_endpoint")
-        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-        with _listening(port, state) as listener:
+        flow = self._flow()
+        with _listening(port) as listener:
             redirect = f"http://127.0.0.1:{listener.server_port}{_CALLBACK}"
-            asked = {
-                **self._asked(),
-                "response_type": "code",
-                "redirect_uri": redirect,
-                "state": state,
-                "nonce": nonce,
-                "code_challenge": _base64(hashlib.sha256(verifier.encode()).digest()),
-                "code_challenge_method": "S256",
-            }
-            url = f"{start}{'&' if urlsplit(start).query else '?'}{urlencode(asked)}"
+            begun = flow.begin(redirect)
+            listener.state, url = begun.state, begun.url
             self._show(f"Sign in with a browser on this machine:\n{url}")
             if open_browser is not None:
                 # Open a local URL that redirects: other users of this machine can read
@@ -184,7 +165,11 @@ class Provider:
                 raise SignInFailed(
                     f"the user did not sign in within {SIGN_IN_TIMEOUT:g} s"
                 ) from None
-        return self._redeem(self._code(answer), redirect, verifier, nonce)
+        code = flow.code(answer)
+        form = flow.code_form(code, redirect, begun.verifier)
+        status, found = self._token(form)
+        issued = flow.issued(status, found, code, begun.verifier)
+        return self._accepted(issued, begun.nonce)
 
     def by_device(self) -> Tokens:
         """
@@ -192,10 +177,13 @@ class Provider:
 
         :raises SignInFailed: if the provider refuses, or the code expires.
         """
-        where = self._endpoint("device_authorization_endpoint")
-        status, answer = self._fetch(where, self._asked())
+        flow = self._flow()
+        where = flow.endpoint(
+            "device_authorization_endpoint", "; sign in without --device"
+        )
+        status, answer = self._fetch(where, flow.parameters())
         if status != 200:
-            raise _refused(status, answer, ())
+            raise flow.refusal(status, answer)
         code, shown = answer.get("device_code"), answer.get("user_code")
         url = answer.get("verification_uri")
         if not all(isinstance(one, str) and one for one in (code, shown, url)):
@@ -234,11 +222,11 @@ class Provider:
                 continue
             error = answer.get("error")
             if status == 200:
-                return self._accepted(answer)
+                return self._accepted(self._flow().issued(status, answer))
             if error == "slow_down":
                 interval += SLOW_DOWN
             elif error != "authorization_pending":
-                raise _refused(status, answer, (code,))
+                raise self._flow().refusal(status, answer, code)
         raise SignInFailed("the user did not enter the code before it expired")
 
     def renew(self, kept: Tokens) -> Tokens | None:
@@ -251,67 +239,23 @@ class Provider:
         """
         if kept.refresh_token is None:
             return None
-        status, answer = self._token(
-            {
-                "grant_type": "refresh_token",
-                "refresh_token": kept.refresh_token,
-                "client_id": self._client_id,
-            }
-        )
-        if status == 200 and "id_token" not in answer:
-            return None  # OpenID Connect Core, 12.2: an ID token is optional
-        if status != 200:
-            error = answer.get("error")
-            if isinstance(error, str) and error in _SIGN_IN_AGAIN:
-                return None
-            raise _refused(status, answer, (kept.refresh_token,))
-        renewed = self._accepted(answer)
-        if _subject(renewed) != _subject(kept):
+        flow = self._flow()
+        status, answer = self._token(flow.renewal_form(kept.refresh_token))
+        try:
+            issued = flow.renewed(status, answer, kept.refresh_token)
+            return self._accepted(issued, old=kept)
+        except SignInAgain:
             return None
-        if renewed.refresh_token is None:
-            return renewed._replace(refresh_token=kept.refresh_token)
-        return renewed
 
-    def _redeem(self, code: str, redirect: str, verifier: str, nonce: str) -> Tokens:
-        status, answer = self._token(
-            {
-                "grant_type": "authorization_code",
-                "code": code,
-                "redirect_uri": redirect,
-                "client_id": self._client_id,
-                "code_verifier": verifier,
-            }
-        )
-        if status != 200:
-            raise _refused(status, answer, (code, verifier))
-        return self._accepted(answer, nonce=nonce)
-
-    def _code(self, answer: Mapping[str, str]) -> str:
-        said = answer.get("iss")
-        demanded = self._described().get(
-            "authorization_response_iss_parameter_supported"
-        )
-        # Check the issuer (RFC 9207): otherwise, the code could be sent to another
-        # provider.
-        if said != self._issuer and (said is not None or demanded is True):
-            raise SignInFailed(
-                "the response in the browser comes from another issuer (iss)"
-            )
-        code = answer.get("code")
-        if "error" in answer or not code:
-            raise _refused(None, answer, (code or "",))
-        return code
-
-    def _accepted(self, answer: Mapping[str, Any], nonce: str | None = None) -> Tokens:
-        id_token = answer.get("id_token")
-        if not isinstance(id_token, str) or len(id_token) > MAX_TOKEN:
-            raise SignInFailed(
-                "the identity provider did not return an ID token of at most "
-                f"{MAX_TOKEN} characters"
-            )
+    def _accepted(
+        self,
+        issued: IssuedTokens,
+        nonce: str | None = None,
+        old: Tokens | None = None,
+    ) -> Tokens:
         try:
             claims = read_claims(
-                _payload(id_token),
+                unverified_payload(issued.id_token),
                 self._client_id,
                 self._issuer,
                 now=self._now(),
@@ -319,125 +263,27 @@ class Provider:
                 longest=math.inf,
             )
         except CallError as error:
-            raise _unusable(error.message) from None
-        if claims.get("azp", self._client_id) != self._client_id:
-            raise _unusable("it is for another client (azp)")
-        if nonce is not None and not _same(claims.get("nonce"), nonce):
-            raise _unusable("it belongs to another sign-in (nonce)")
-        refresh_token = answer.get("refresh_token")
-        if not isinstance(refresh_token, str) or not refresh_token:
-            refresh_token = None
-        return Tokens(id_token, float(claims["exp"]), refresh_token)
+            raise unusable(error.message) from None
+        self._flow().check_claims(claims, nonce)
+        if old is not None:
+            subject = unverified_claims(old.id_token).get("sub")
+            self._flow().check_subject(claims, subject)
+        return Tokens(issued.id_token, float(claims["exp"]), issued.refresh_token)
 
     def _token(self, fields: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-        return self._fetch(self._endpoint("token_endpoint"), fields)
+        return self._fetch(self._flow().endpoint("token_endpoint"), fields)
 
-    def _asked(self) -> dict[str, str]:
-        """Return the parameters that both kinds of sign-in send."""
-        offered = self._described().get("scopes_supported")
-        offline = isinstance(offered, list) and "offline_access" in offered
-        more = ("offline_access",) if offline else ()
-        scopes = dict.fromkeys(("openid", *self._scopes, *more))
-        asked = {"client_id": self._client_id, "scope": " ".join(scopes)}
-        if "offline_access" in scopes:
-            # Add the prompt: without it, the provider must ignore the scope (OpenID
-            # Connect Core, 11).
-            asked["prompt"] = "consent"
-        return asked
-
-    def _endpoint(self, name: str) -> str:
-        found = self._described().get(name)
-        if not isinstance(found, str) or not is_private(found) or not _is_plain(found):
-            hint = "; sign in without --device" if name.startswith("device") else ""
-            raise SignInFailed(
-                "the identity provider does not announce an https URL as its "
-                f"{name}{hint}"
-            )
-        return found
-
-    def _described(self) -> dict[str, Any]:
-        if self._description is None:
-            url = self._issuer.rstrip("/") + "/.well-known/openid-configuration"
-            status, found = self._fetch(url, None)
-            if status != 200:
-                raise SignInFailed(
-                    f"{url} responded with {status}; is the issuer correct?"
-                )
-            if found.get("issuer") != self._issuer:
-                said = clean(str(found.get("issuer")), _MAX_REASON)
-                raise SignInFailed(
-                    f"the identity provider calls itself {said}, but the configured "
-                    f"issuer is {self._issuer}"
-                )
-            self._description = found
-        return self._description
-
-
-def _refused(
-    status: int | None, answer: Mapping[str, Any], hidden: tuple[str, ...]
-) -> SignInFailed:
-    """
-    Return the exception for an error response from the provider.
-
-    :param hidden: secret values that must not appear in the text.
-    """
-    parts = [answer.get("error"), answer.get("error_description")]
-    text = ": ".join(str(one) for one in parts if one) or "no reason given"
-    for one in hidden:
-        text = text.replace(one, "...") if one else text
-    number = "" if status is None else f" with {status}"
-    return SignInFailed(
-        f"the identity provider refused{number}: {clean(text, _MAX_REASON)}"
-    )
-
-
-def _unusable(why: str) -> SignInFailed:
-    return SignInFailed(f"the ID token cannot be used: {why}")
-
-
-def _payload(token: str) -> bytes:
-    """Return the payload of a token, without verifying the signature of the token."""
-    parts = token.split(".")
-    try:
-        if len(parts) != 3:
-            raise ValueError
-        return base64.b64decode(parts[1] + "=" * (-len(parts[1]) % 4), b"-_", True)
-    except (ValueError, binascii.Error):
-        raise _unusable("it is not a JSON Web Token") from None
-
-
-def _subject(tokens: Tokens) -> object:
-    """Return the subject of the tokens; None if they do not name a subject."""
-    try:
-        return json.loads(_payload(tokens.id_token)).get("sub")
-    except (ValueError, AttributeError, RecursionError, SignInFailed):
-        return None
+    def _flow(self) -> CodeFlow:
+        if self._known is None:
+            url = description_url(self._issuer)
+            found = checked_description(self._issuer, *self._fetch(url, None))
+            self._known = CodeFlow(self._issuer, self._client_id, self._scopes, found)
+        return self._known
 
 
 def person_of(tokens: Tokens) -> str:
     """Return the name of the tokens' user, to show to that user."""
-    claims = json.loads(_payload(tokens.id_token))
-    names = (claims.get(one) for one in ("preferred_username", "email", "name", "sub"))
-    found = next((one for one in names if isinstance(one, str) and one), "nobody")
-    return clean(found, 100)
-
-
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
-
-
-def _same(found: object, wanted: str) -> bool:
-    return isinstance(found, str) and hmac.compare_digest(
-        found.encode("utf-8", "surrogatepass"), wanted.encode()
-    )
-
-
-def _is_plain(url: str) -> bool:
-    """
-    Return whether a terminal shows the URL unchanged, and a query can be appended to
-    it.
-    """
-    return url.isascii() and url.isprintable() and not set(url) & set(" #\"'<>")
+    return name_of(json.loads(unverified_payload(tokens.id_token)))
 
 
 def _seconds(found: object, default: float) -> float:
@@ -488,19 +334,7 @@ def _fetcher(ca_file: Path | None) -> Fetch:
             status, body = _within(TIMEOUT, lambda: ask(url, form))
         except (OSError, HTTPException, ValueError) as error:
             raise Unreachable(f"{url}: {_reason(error)}") from None
-        if status >= 500 or status == 429:
-            raise Unreachable(f"{url} responded with {status}")
-        if len(body) > MAX_BODY:
-            raise SignInFailed(f"the response of {url} has more than {MAX_BODY} bytes")
-        try:
-            found = json.loads(body)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            if status == 200:
-                raise SignInFailed(f"{url} did not return a JSON object")
-            found = {}
-        return status, found
+        return status, read_object(url, status, body)
 
     return fetch
 
@@ -536,7 +370,7 @@ def _reason(error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(error, ssl.SSLCertVerificationError):
         text = f"{error.verify_message}; --ca-file adds a CA to the system's"
-    return clean(str(text), _MAX_REASON)
+    return clean(str(text), MAX_REASON)
 
 
 # Listener for the browser's redirect.
@@ -545,9 +379,11 @@ def _reason(error: Exception) -> str:
 class _Listener(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, port: int, state: str) -> None:
+    def __init__(self, port: int) -> None:
         self.answers: queue.Queue[dict[str, str]] = queue.Queue()
-        self.state = state
+        #: State of the sign-in, which begins when the port is known; until then, a text
+        #: that no browser knows.
+        self.state = secrets.token_urlsafe(32)
         #: URL of the provider; *start* redirects the browser there, once.
         self.urls: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.start = f"/start/{secrets.token_urlsafe(32)}"
@@ -600,7 +436,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _page(self) -> _Page:
         parts = urlsplit(self.path)
-        if _same(parts.path, self.server.start):
+        if is_same(parts.path, self.server.start):
             with suppress(queue.Empty):
                 url = self.server.urls.get_nowait()
                 return _Page(302, "Continue to the identity provider.", location=url)
@@ -617,7 +453,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = {}
         # Check the state: any page in the browser could redirect to this listener, but
         # only the provider's page knows the state.
-        if not _same(answer.get("state"), self.server.state):
+        if not is_same(answer.get("state"), self.server.state):
             return _Page(
                 400,
                 "This response does not belong to kasctl's current sign-in.",
@@ -633,9 +469,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _listening(port: int, state: str) -> Iterator[_Listener]:
+def _listening(port: int) -> Iterator[_Listener]:
     try:
-        listener = _Listener(port, state)
+        listener = _Listener(port)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SignInFailed(

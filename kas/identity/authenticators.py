@@ -20,7 +20,14 @@ from twisted.python.failure import Failure
 
 from kas.identity.failed_checks import Asker, FailedChecks, NoTurn
 from kas.identity.sign_ins import SignIns
-from tunnel.api import Access, AgentIdentity, HasPeer, IAuthenticator
+from tunnel.api import (
+    Access,
+    AgentIdentity,
+    HasPeer,
+    IAuthenticator,
+    IListingAuthenticator,
+    Reach,
+)
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.addresses import peer_network
 from tunnel.toolkit.recent import Recent
@@ -236,6 +243,23 @@ class Authenticators:
         if isinstance(answer, Deferred):
             ask = partial(authenticator.authorize_user, agent, token)
             digest = _digest(kind, agent, token.encode("utf-8", "surrogateescape"))
+            return self._bounded(answer, ask, peer, digest)
+        return answer
+
+    def reach_of_user(
+        self, kind: str, token: str, peer: HasPeer | None = None
+    ) -> Reach | Deferred[Reach]:
+        """See `IUsers.reach`; the parameters are those of `authorize_user`."""
+        authenticator = self._users.get(kind) or self._of_no_kind(kind, token)
+        if not IListingAuthenticator.providedBy(authenticator):
+            raise CallError(
+                Status.UNIMPLEMENTED,
+                "kas cannot list the agents of this kind of credential",
+            )
+        answer: Reach | Deferred[Reach] = authenticator.reach_of(token)
+        if isinstance(answer, Deferred):
+            ask = partial(authenticator.reach_of, token)
+            digest = _digest(kind, "", token.encode("utf-8", "surrogateescape"))
             return self._bounded(answer, ask, peer, digest)
         return answer
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -31,7 +31,13 @@ from kas.identity.store import (
     split_token,
 )
 from kas.state.directory import MAX_FILE
-from tunnel.api import Access, AgentIdentity, IAuthenticator
+from tunnel.api import (
+    Access,
+    AgentIdentity,
+    IListingAuthenticator,
+    Reach,
+    ReachableAgent,
+)
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.program.runtime import Runtime
 from tunnel.toolkit.files import FileVersion, WatchedFile, file_version, in_words
@@ -53,6 +59,8 @@ LARGE = 1024 * 1024
 MAX_KNOWN_ANSWERS = 1_000
 
 _NEVER = float("inf")
+
+_T = TypeVar("_T")
 
 #: Errors after which the previous content of the file remains in effect: any, because
 #: a file that kas cannot read must not end its checks.
@@ -274,7 +282,7 @@ def _shown(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-@implementer(IAuthenticator)
+@implementer(IListingAuthenticator)
 class FileAuthenticator:
     """
     Authenticator that checks tokens against the identity file, and follows the file.
@@ -391,20 +399,51 @@ class FileAuthenticator:
         :raises CallError: UNAUTHENTICATED or PERMISSION_DENIED, with a message that may
             be shown to the client.
         """
+        return self._with_entry(token, partial(self._access_of, agent))
+
+    def reach_of(self, token: str) -> Reach | Deferred[Reach]:
+        """
+        Return the agents that *token* gives access to.
+
+        :raises CallError: UNAUTHENTICATED, with a message that may be shown to the
+            client.
+        """
+        return self._with_entry(token, self._reach_of)
+
+    def _with_entry(
+        self, token: str, answer: Callable[[_UserToken], _T]
+    ) -> _T | Deferred[_T]:
+        """Return the answer for the entry of a token."""
         sent = token.encode("utf-8", "surrogateescape")
         key = sha256(sent).digest()
         if key not in self._index.user_tokens and _kind(sent) == USER_PREFIX:
             if (reading := self._read_again()) is not None:
-                return reading.addCallback(lambda _: self._access_of(agent, sent, key))
-        return self._access_of(agent, sent, key)
+                return reading.addCallback(lambda _: answer(self._entry(sent, key)))
+        return answer(self._entry(sent, key))
 
-    def _access_of(self, agent: str, sent: bytes, key: bytes) -> Access:
+    def _entry(self, sent: bytes, key: bytes) -> _UserToken:
         entry = self._index.user_tokens.get(key)
         if entry is None:
             agents = _kind(sent) == AGENT_PREFIX
             raise _refused(_NOT_A_USERS if agents else _USER_REFUSED)
         if self._now() >= entry.expires_at:
             raise _refused(_expired_user(entry))
+        return entry
+
+    def _reach_of(self, entry: _UserToken) -> Reach:
+        known = self.reachable()
+        return Reach(
+            entry.credential_id,
+            entry.credential_id,
+            tuple(
+                one
+                for one in known or ()
+                if entry.agents is None or one.agent_name in entry.agents
+            ),
+            is_complete=known is not None or entry.agents is not None,
+        )
+
+    def _access_of(self, agent: str, entry: _UserToken) -> Access:
         known = entry.answers.get(agent)
         if known is not None:
             return known
@@ -447,6 +486,16 @@ class FileAuthenticator:
             return (agent, agent) if _AGENT_ID.fullmatch(agent) is not None else None
         found = self._index.agents.get(agent)
         return None if found is None else (found.id, found.name)
+
+    def reachable(self) -> list[ReachableAgent] | None:
+        """
+        Return all agents that are not revoked, sorted by name; None if another
+        authenticator knows the agents.
+        """
+        if self._elsewhere:
+            return None
+        agents = sorted(self.agents(), key=lambda one: one.name)
+        return [ReachableAgent(one.id, one.name, one.labels) for one in agents]
 
     def _read(self) -> _Index:
         prepared, self._prepared = self._prepared, None

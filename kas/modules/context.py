@@ -25,7 +25,7 @@ from kas.modules.users import HeldCredentials, ModuleUsers
 from kas.modules.workers import ModuleWorkers
 from kas.routing.router import Router
 from kas.routing.stream import RoutedStream
-from tunnel.api import ISharedCount, ITracer, Usage
+from tunnel.api import ISharedCount, ISignInProvider, ITracer, Usage
 from tunnel.hosting.api import ServerModuleApi
 from tunnel.hosting.calls import ServerCalls
 from tunnel.hosting.capabilities import CapabilityTable, ModuleCapabilities
@@ -52,6 +52,7 @@ class ServerContext:
         browser.
     :ivar count_usage: function that counts a use for reports to GitLab; None if kas
         sends no reports.
+    :ivar sign_in_providers: providers that sign users in with a browser.
     :ivar count_together: function that returns a counter that the workers of this kas
         share, for the name of a limit and its maximum; None without other workers.
     """
@@ -79,6 +80,7 @@ class ServerContext:
     has_web: bool = False
     page_origins: tuple[str, ...] = ()
     count_usage: Callable[[Usage], None] | None = None
+    sign_in_providers: tuple[ISignInProvider, ...] = ()
     count_together: Callable[[str, int], ISharedCount] | None = None
     capabilities: CapabilityTable = attrs.Factory(CapabilityTable)
     problems: AgentProblems = attrs.Factory(AgentProblems)
@@ -104,7 +106,13 @@ class ServerContext:
                 partial(RoutedStream.open, self.router),
             ),
             agents=ModuleAgents(scope, self.registry, self.router, self.problems),
-            users=ModuleUsers(scope, self.authenticators, self.held, self.count_usage),
+            users=ModuleUsers(
+                scope,
+                self.authenticators,
+                self.held,
+                self.count_usage,
+                self.sign_in_providers,
+            ),
             audit=ModuleAudit(scope, self.audit),
             git=self.repositories,
             gitlab=self.projects,

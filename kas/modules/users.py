@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from kas.identity.authenticators import Authenticators
-from tunnel.api import IAuthenticator, IUsers, Usage
+from tunnel.api import IAuthenticator, ISignInProvider, IUsers, Usage
 from tunnel.hosting.scope import ModuleScope
 from tunnel.toolkit.for_each import for_each
 
@@ -69,14 +69,19 @@ class ModuleUsers:
         authenticators: Authenticators,
         held: HeldCredentials,
         count_usage: Callable[[Usage], None] | None,
+        sign_in_providers: Sequence[ISignInProvider] = (),
     ) -> None:
         self._scope = scope
         self._authenticators = authenticators
         self._held = held
         #: Function that checks a credential; called for each request.
         self.authorize = authenticators.authorize_user
+        #: Function that lists the agents of a credential.
+        self.reach = authenticators.reach_of_user
         #: Function that counts a use; None if kas sends no reports.
         self.count_usage = count_usage
+        #: Providers that sign users in with a browser.
+        self.sign_in_providers = sign_in_providers
 
     def add_authenticator(self, authenticator: IAuthenticator) -> None:
         """Add an authenticator for further kinds of credentials."""

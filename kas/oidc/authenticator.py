@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -22,9 +22,16 @@ from zope.interface import implementer
 
 from kas.config.oidc import OpenIdConnect
 from kas.identity.file import ALL_AGENTS, SYSTEM
-from kas.identity.jwt import read_claims, read_header, signed_payload
 from kas.oidc.keys import ProviderKeys, VerificationKey
-from tunnel.api import Access, AgentIdentity, IAuthenticator, Impersonation
+from kas.oidc.verifier import TokenVerifier, VerifiedToken, refused
+from tunnel.api import (
+    Access,
+    AgentIdentity,
+    IListingAuthenticator,
+    Impersonation,
+    Reach,
+    ReachableAgent,
+)
 from tunnel.errors import CallError, Status
 from tunnel.program.runtime import Runtime
 from tunnel.toolkit.for_each import for_each
@@ -36,9 +43,6 @@ __all__ = ["TOKEN_PREFIX", "OidcAuthenticator"]
 
 #: Prefix of every JSON Web Token: the characters ``{"`` in base64.
 TOKEN_PREFIX = "eyJ"  # noqa: S105
-
-#: Maximum characters of a token; longer tokens are not decoded.
-MAX_TOKEN = 16 * 1024
 
 #: Maximum number of groups of a user, because each group is a header of every request.
 MAX_GROUPS = 500
@@ -106,7 +110,17 @@ class _Verified:
     answers: dict[str, Access] = attrs.field(factory=dict)
 
 
-@implementer(IAuthenticator)
+class KnownAgents(Protocol):
+    """The agents of this kas."""
+
+    def find_agent(self, agent: str) -> tuple[str, str] | None:
+        """Return the id and name of the agent with this id or name."""
+
+    def reachable(self) -> Sequence[ReachableAgent] | None:
+        """Return all agents; None if this kas does not know them."""
+
+
+@implementer(IListingAuthenticator)
 class OidcAuthenticator:
     """
     Authenticator that checks ID tokens of an identity provider.
@@ -114,7 +128,7 @@ class OidcAuthenticator:
     When a token expires, or the provider withdraws its key, the connections of the
     token end within `LOOK_INTERVAL`.
 
-    :param find_agent: returns the id and name of the agent with a name or an id.
+    :param agents: the agents of this kas.
     :param in_use: returns the ids of credentials with open requests.
     """
 
@@ -127,16 +141,17 @@ class OidcAuthenticator:
         self,
         settings: OpenIdConnect,
         keys: ProviderKeys,
-        find_agent: Callable[[str], tuple[str, str] | None],
+        agents: KnownAgents,
         in_use: Callable[[], Collection[str]],
         runtime: Runtime,
     ) -> None:
         self._settings = settings
         self._keys = keys
-        self._find_agent = find_agent
+        self._agents = agents
         self._in_use = in_use
         self._clock: IReactorTime = runtime.reactor
         self._now = runtime.now
+        self.verifier = TokenVerifier(settings, keys, runtime.now)
         #: Verified tokens, by the digest of the token.
         self._verified: Recent[bytes, _Verified] = Recent(MAX_VERIFIED)
         #: Verified tokens of credentials with connections, by the id of the credential.
@@ -164,11 +179,37 @@ class OidcAuthenticator:
 
     def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
         """See `IAuthenticator.authorize_user`."""
-        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        digest = _digest(token)
         verified = self._verified.get(digest)
         if verified is not None and self._holds(verified):
             return self._access(verified, agent)
         return Deferred.fromCoroutine(self._check(agent, token, digest))
+
+    def reach_of(self, token: str) -> Reach | Deferred[Reach]:
+        """See `IListingAuthenticator`."""
+        verified = self._verified.get(_digest(token))
+        if verified is not None and self._holds(verified):
+            return self._reach(verified)
+        return Deferred.fromCoroutine(self._check_reach(token))
+
+    async def _check_reach(self, token: str) -> Reach:
+        await deferLater(self._clock, 0)
+        await self.verify(token)
+        return self._reach(self._verified[_digest(token)])
+
+    def _reach(self, verified: _Verified) -> Reach:
+        known = self._agents.reachable()
+        limits = verified.reach.limits
+        return Reach(
+            verified.credential_id,
+            _owner(verified),
+            tuple(
+                one
+                for one in known or ()
+                if limits(one.agent_id, one.agent_name) is not None
+            ),
+            is_complete=known is not None,
+        )
 
     def _holds(self, verified: _Verified) -> bool:
         return (
@@ -179,63 +220,29 @@ class OidcAuthenticator:
 
     async def _check(self, agent: str, token: str, digest: bytes) -> Access:
         await deferLater(self._clock, 0)
-        verified = await self._verify(token, digest)
+        verified = self._user_of(await self.verifier.id_token(token))
         self._verified[digest] = verified
         return self._access(verified, agent)
 
-    async def _verify(self, token: str, digest: bytes) -> _Verified:
+    async def verify(self, token: str) -> Mapping[str, Any]:
+        """
+        Verify a token of a new sign-in as `authorize_user` does, and return its claims.
+
+        :raises CallError: UNAUTHENTICATED or UNAVAILABLE, see `TokenVerifier.id_token`.
+        """
+        found = await self.verifier.id_token(token)
+        self._verified[_digest(token)] = self._user_of(found)
+        return found.claims
+
+    def _user_of(self, found: VerifiedToken) -> _Verified:
         settings = self._settings
-        if len(token) > MAX_TOKEN or not token.isascii():
-            raise _refused(f"it is not ASCII text of at most {MAX_TOKEN} characters")
-        raw = token.encode("ascii")
-        header = read_header(raw, settings.signing_algorithms)
-        kid = header.get("kid")
-        # Logout tokens and some access tokens have another type (RFC 8725, 3.11).
-        if str(header.get("typ", "JWT")).upper() != "JWT":
-            raise _refused("it is not an ID token (typ)")
-        if kid is not None and not isinstance(kid, str):
-            raise _refused("its kid is not a text")
-        key = await self._keys.find(header["alg"], kid)
-        payload = signed_payload(raw, [key.public], [key.algorithm])
-        if payload is None:
-            raise _refused(
-                "its signature was not made with the identity provider's key"
-            )
-        claims = read_claims(
-            payload,
-            settings.client_id,
-            settings.issuer,
-            now=self._now(),
-            leeway=settings.clock_skew,
-            longest=settings.max_token_lifetime,
-        )
-        party = claims.get("azp")
-        if party is not None and party not in (
-            settings.client_id,
-            *settings.authorized_parties,
-        ):
-            raise _refused(
-                "it was issued to another client (azp); if that client may use "
-                "tokens for kas, list it in oidc.authorized_parties"
-            )
-        if "events" in claims:
-            raise _refused("it is not an ID token (events)")
-        for name, wanted in settings.required_claims.items():
-            if claims.get(name) != wanted:
-                raise _refused(
-                    f"its claim {name!r} does not have the value that kas requires"
-                )
-        impersonation = _user(claims, settings)
-        # Use a digest of the signed part, because some signatures can be changed into
-        # other valid signatures.
-        signed = hashlib.sha256(raw.rpartition(b".")[0])
-        number = signed.hexdigest()[:_SHOWN_DIGITS]
+        impersonation = _user(found.claims, settings)
         return _Verified(
-            f"oidc_user:{impersonation.username}:{number}",
+            f"oidc_user:{impersonation.username}:{found.digest[:_SHOWN_DIGITS]}",
             impersonation,
             _reach(impersonation, settings),
-            float(claims["exp"]) + settings.clock_skew,
-            key,
+            float(found.claims["exp"]) + settings.clock_skew,
+            found.key,
         )
 
     def _missing_groups(self, user: Impersonation) -> str:
@@ -251,7 +258,7 @@ class OidcAuthenticator:
         )
 
     def _access(self, verified: _Verified, agent: str) -> Access:
-        found = self._find_agent(agent)
+        found = self._agents.find_agent(agent)
         limits = None if found is None else verified.reach.limits(*found)
         # Use one message for both cases, so that a client cannot find out which agents
         # exist.
@@ -274,7 +281,7 @@ class OidcAuthenticator:
                 impersonation=verified.impersonation,
                 read_only=limits.read_only,
                 secrets=limits.secrets,
-                owner=f"oidc_user:{verified.impersonation.username}",
+                owner=_owner(verified),
             )
         self._opened[verified.credential_id] = verified
         return known
@@ -304,18 +311,22 @@ class OidcAuthenticator:
         )
 
 
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
 def _user(claims: Mapping[str, Any], settings: OpenIdConnect) -> Impersonation:
     claim = settings.username_claim
     name = claims.get(claim)
     if not isinstance(name, str) or not name:
-        raise _refused(f"its claim {claim!r} does not name a user")
+        raise refused(f"its claim {claim!r} does not name a user")
     if claim == "email" and claims.get("email_verified") is not True:
-        raise _refused("the identity provider did not verify its e-mail address")
+        raise refused("the identity provider did not verify its e-mail address")
     username = settings.username_prefix + name
     if not is_subject(username):
-        raise _refused(f"its claim {claim!r} cannot be a name in a cluster")
+        raise refused(f"its claim {claim!r} cannot be a name in a cluster")
     if username.startswith(SYSTEM) and not settings.allow_system_names:
-        raise _refused(f"names that begin with {SYSTEM} are Kubernetes' own")
+        raise refused(f"names that begin with {SYSTEM} are Kubernetes' own")
     return Impersonation(username, _groups(claims, settings))
 
 
@@ -326,9 +337,9 @@ def _groups(claims: Mapping[str, Any], settings: OpenIdConnect) -> tuple[str, ..
         return ()
     names = [said] if isinstance(said, str) else said
     if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
-        raise _refused(f"its claim {claim!r} is not a list of texts")
+        raise refused(f"its claim {claim!r} is not a list of texts")
     if len(names) > MAX_GROUPS:
-        raise _refused(f"its claim {claim!r} has more than {MAX_GROUPS} groups")
+        raise refused(f"its claim {claim!r} has more than {MAX_GROUPS} groups")
     groups = [settings.groups_prefix + one for one in names if one]
     # Omit invalid groups: a group can only grant permissions.
     return tuple(
@@ -341,6 +352,10 @@ def _groups(claims: Mapping[str, Any], settings: OpenIdConnect) -> tuple[str, ..
     )
 
 
+def _owner(verified: _Verified) -> str:
+    return f"oidc_user:{verified.impersonation.username}"
+
+
 def _reach(user: Impersonation, settings: OpenIdConnect) -> _Reach:
     agents: dict[str, _Limits] = {}
     for entry in settings.access:
@@ -351,10 +366,6 @@ def _reach(user: Impersonation, settings: OpenIdConnect) -> _Reach:
                 given = _Limits(entry.read_only, entry.secrets)
                 agents[name] = agents.get(name, given).widest(given)
     return _Reach(agents)
-
-
-def _refused(why: str) -> CallError:
-    return CallError(Status.UNAUTHENTICATED, f"the token is not valid: {why}")
 
 
 def _shown(time: float) -> str:

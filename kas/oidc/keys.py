@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import attrs
@@ -13,15 +12,15 @@ import jwt
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web.iweb import IAgent
 
 from kas.config.oidc import OpenIdConnect
-from tunnel.bodies import TooLarge, collect
+from kas.oidc.code_flow import MAX_REASON
+from kas.oidc.description import ProviderDescription
+from kas.oidc.requests import ProviderRequests
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.repeated import Repeated
 from tunnel.toolkit.single_flight import SingleFlight
@@ -41,18 +40,11 @@ MIN_INTERVAL = 10.0
 #: Seconds between two checks whether the keys are too old.
 LOOK_INTERVAL = 5.0
 
-#: Maximum bytes of a response; a key has 500 to 3,000 bytes, including its
-#: certificates.
-MAX_BODY = 256 * 1024
-
 #: Maximum number of stored keys; providers have two to ten keys.
 MAX_KEYS = 64
 
 #: Minimum bits of an RSA key: shorter keys can be broken (NIST SP 800-131A).
 MIN_RSA_BITS = 2048
-
-#: Maximum characters of a reason in messages.
-_MAX_REASON = 200
 
 #: The key type and the curve for each algorithm (RFC 7518, 3.1; RFC 8037).
 _FITS = {
@@ -93,19 +85,21 @@ class ProviderKeys(Collector):
 
     The keys are read again every `keys_ttl`, and when a token names an unknown key.
     While the provider does not respond, the last keys stay valid for `keys_outage_ttl`.
-
-    :param agent: sends the requests.
     """
 
     _log = Logger()
 
     def __init__(
-        self, settings: OpenIdConnect, agent: IAgent, clock: IReactorTime
+        self,
+        settings: OpenIdConnect,
+        description: ProviderDescription,
+        requests: ProviderRequests,
+        clock: IReactorTime,
     ) -> None:
         self._settings = settings
+        self._description = description
+        self._requests = requests
         self._clock = clock
-        cookies: Any = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-        self._http: Any = HTTPClient(agent, cookies)
         self._keys: frozenset[VerificationKey] = frozenset()
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
@@ -214,17 +208,13 @@ class ProviderKeys(Collector):
         return asking.addTimeout(TIMEOUT, self._clock).addErrback(self._failed)
 
     async def _read(self) -> None:
-        issuer = self._settings.issuer
-        described = await self._get(
-            issuer.rstrip("/") + "/.well-known/openid-configuration"
-        )
-        if described.get("issuer") != issuer:
-            said = clean(str(described.get("issuer")), _MAX_REASON)
-            raise _Unusable(f"it calls itself {said}, but oidc.issuer is {issuer}")
-        url = described.get("jwks_uri")
+        url = (await self._description.read()).get("jwks_uri")
         if not isinstance(url, str) or not is_private(url):
             raise _Unusable("it does not announce an https URL of its keys (jwks_uri)")
-        listed = (await self._get(url)).get("keys")
+        status, found = await self._requests.fetch(url)
+        if status != 200:
+            raise _Unusable(f"it responded with {status} to {url}")
+        listed = found.get("keys")
         if not isinstance(listed, list) or len(listed) > MAX_KEYS:
             raise _Unusable(f"its keys are not a list of at most {MAX_KEYS}")
         keys = frozenset(_usable(listed, self._settings.signing_algorithms))
@@ -237,51 +227,19 @@ class ProviderKeys(Collector):
         self._keys = keys
         self._read_at = self._clock.seconds()
 
-    async def _get(self, url: str) -> dict[str, Any]:
-        response = await self._http.get(
-            url,
-            headers={"Accept": "application/json"},
-            allow_redirects=False,
-            unbuffered=True,
-            reactor=self._clock,
-        )
-        try:
-            # Read error responses, too, because unread responses would hold the
-            # connection.
-            _, body = await collect(response, MAX_BODY)
-            if response.code != 200:
-                raise _Unusable(f"it responded with {response.code} to {url}")
-            found = json.loads(body)
-        except TooLarge:
-            raise _Unusable(
-                f"the response of {url} has more than {MAX_BODY} bytes"
-            ) from None
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise _Unusable(f"{url} did not return a JSON object")
-        return found
-
     def _failed(self, failure: Failure) -> None:
         if failure.check(CancelledError) and not self._loop.running:
             return
         self._reads["failed"] += 1
         if not self._failing:
+            error = failure.value
             self._log.error(
                 "cannot read the keys of the identity provider; the last keys stay "
                 "valid for {ttl:g} s: {reason}",
                 ttl=self._settings.keys_outage_ttl,
-                reason=clean(_reason(failure), _MAX_REASON),
+                reason=clean(str(error) or type(error).__name__, MAX_REASON),
             )
         self._failing = True
-
-
-def _reason(failure: Failure) -> str:
-    error = failure.value
-    inner = getattr(error, "reasons", None)
-    if inner:
-        error = inner[0].value
-    return str(error) or type(error).__name__
 
 
 def _usable(

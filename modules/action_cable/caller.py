@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IAddress
 from zope.interface import implementer
 
 from modules.action_cable.credentials import CableCredential
-from tunnel.api import Access, ICableCaller, IUsers
+from tunnel.api import Access, ICableCaller, IUsers, Reach
 
 __all__ = ["CableCaller"]
 
@@ -54,3 +54,12 @@ class CableCaller:
         self.budget_owner = access.budget_owner
         self._authorized()
         return access
+
+    async def reach(self) -> Reach:
+        """Return the agents that the credential gives access to."""
+        credential = self.credential
+        reach: Any = self._users.reach
+        found: Reach = await maybeDeferred(
+            reach, credential.kind, credential.token, self
+        )
+        return found if not credential.agent else found.only(credential.agent)

@@ -4,8 +4,6 @@ Credentials in requests: in ``Authorization``, in a subprotocol, or in a cookie.
 Browsers can set no header of a WebSocket except the subprotocols.  A page therefore
 offers a subprotocol that contains its token, as for the Kubernetes API.  A client that
 cannot do that sends its token in the first message (`messages.AUTHENTICATE`).
-
-When kas has sessions of its own, their cookie becomes another function in `_READERS`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,12 @@ from urllib.parse import unquote_plus
 
 import attrs
 
-from tunnel.api import SESSION_COOKIE, WebSocketRequest
+from tunnel.api import (
+    PAGE_SESSION,
+    SESSION_COOKIE,
+    WebSocketRequest,
+    page_session,
+)
 from tunnel.errors import CallError, Status
 
 __all__ = ["BEARER_PROTOCOL", "CableCredential", "credential_in", "parse_bearer"]
@@ -128,4 +131,18 @@ def _in_cookie(request: WebSocketRequest) -> CableCredential | None:
     return CableCredential(SESSION_COOKIE, "", token)
 
 
-_READERS: Final = (_in_header, _in_subprotocol, _in_cookie)
+def _in_session(request: WebSocketRequest) -> CableCredential | None:
+    """
+    Return the session of kas' own page.
+
+    The browser sends the cookie to pages of other origins as well, which need another
+    credential.
+    """
+    session = page_session(request.headers.get("cookie", ()))
+    if not session or request.origin.lower() != request.own_origin:
+        return None
+    return CableCredential(PAGE_SESSION, "", session)
+
+
+# A browser may have both cookies, and GitLab's pages are of another origin.
+_READERS: Final = (_in_header, _in_subprotocol, _in_session, _in_cookie)

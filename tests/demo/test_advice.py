@@ -22,7 +22,7 @@ def stack(tmp_path: Path) -> Stack:
     """Create a stack in a folder whose path contains a space, a quote and an é."""
     state = tmp_path / "kas' démo state"
     (state / "kas").mkdir(parents=True)
-    return Stack(state, Ports(1, 2, 3, "observability: {}\n", ""), {})
+    return Stack(state, Ports(1, 2, 3, 4, "observability: {}\n", ""), {})
 
 
 @pytest.fixture
@@ -47,7 +47,11 @@ def test_kubectl_and_curl(stack: Stack, out: io.StringIO) -> None:
     cluster: Any = Mock(log_pod="ticker", exec_pod="shell", namespace="default")
     _advise(Screen(out), stack, "https://127.0.0.1:1", cluster)
     found = paths(out.getvalue(), stack)
-    assert found == {"KUBECONFIG=STATE/kubeconfig", "STATE/curl.conf"}
+    assert found == {
+        "KUBECONFIG=STATE/kubeconfig",
+        "STATE/curl.conf",
+        "STATE/page-token",
+    }
 
 
 def test_gitlab(

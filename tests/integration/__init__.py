@@ -6,6 +6,7 @@ Real processes, real TLS, a real API server: what only shows when all of it runs
     cluster.py      the control plane of tests/kube, and its audit log
     stack.py        `twistd kas` and `twistd agentk` before that control plane
     module_kas.py   a kas that stands alone, with a module of the tests
+    identity_providers.py  a real identity provider; browser.py fills in its forms
     kubectl.py      kubectl as a child, and on a terminal
     rawhttp.py      HTTP/1.1 byte by byte, over TLS
     objects.py      what is sent to an API server to make something

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from html.parser import HTMLParser
 from urllib.parse import urlencode, urljoin
-from urllib.request import HTTPCookieProcessor, build_opener
+from urllib.request import HTTPCookieProcessor, OpenerDirector, build_opener
 
-__all__ = ["visit"]
+__all__ = ["new_browser", "visit"]
 
 #: What is typed into fields.
 _TYPED = {"login": "alice", "password": "any"}
@@ -37,14 +37,22 @@ class _Form(HTMLParser):
         elif tag == "input" and self.action is not None and not self._ended:
             name = found.get("name") or ""
             self.fields[name] = _TYPED.get(name, found.get("value") or "")
+        elif tag == "button" and "autofocus" in found and found.get("name"):
+            # It may stand behind its form.
+            self.fields[found["name"] or ""] = found.get("value") or ""
 
     def handle_endtag(self, tag: str) -> None:
         self._ended = self._ended or (tag == "form" and self.action is not None)
 
 
-def visit(url: str) -> str:
+def new_browser() -> OpenerDirector:
+    """One without cookies."""
+    return build_opener(HTTPCookieProcessor())
+
+
+def visit(url: str, opener: OpenerDirector | None = None) -> str:
     """Open *url*, and submit each form that comes; the page after the last one."""
-    opener = build_opener(HTTPCookieProcessor())
+    opener = opener or new_browser()
     data = None
     page = ""
     for _ in range(_MAX_FORMS):

@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 
 from kas.ctl.kept_tokens import KeptTokens, all_kept, cache_folder
-from tests.integration import browser, node
+from tests.integration import browser
 from tests.integration.cluster import ControlPlane
+from tests.integration.identity_providers import NodeProvider
 from tests.integration.kubectl import Kubectl
 from tests.integration.processes import Process, eventually, script
 from tests.integration.stack import Kas, with_agent
-from tools.ports import free_port
-
-_PROVIDER = Path(__file__).parent / "identity_provider"
 
 _CLIENT = "kubernetes"
 
@@ -35,45 +33,17 @@ oidc:
 """
 
 
-class _Provider:
-    """oidc-provider of npm; each start has other keys, and knows no token."""
-
-    def __init__(self, libraries: Path, folder: Path) -> None:
-        self._libraries = libraries
-        self._log = folder / "provider.log"
-        self._port = free_port()
-        self.issuer = f"http://127.0.0.1:{self._port}"
-        self.start()
-
-    def start(self) -> None:
-        """Run it."""
-        program = self._libraries / "provider.js"
-        command: list[str | Path] = ["node", program, str(self._port)]
-        self.process = Process("the provider", command, self._log)
-        self.process.wait_for(f"listening at {self.issuer}")
-
-    def granted(self, kind: str) -> int:
-        """How often this process gave tokens for it."""
-        return self.process.said().count(f"granted {kind}\n")
-
-
-@pytest.fixture(scope="session")
-def libraries() -> Path:
-    """The folder with oidc-provider."""
-    return node.installed(_PROVIDER, "oidc-provider", "provider.js")
-
-
 @pytest.fixture
-def provider(libraries: Path, tmp_path: Path) -> Iterator[_Provider]:
+def provider(tmp_path: Path) -> Iterator[NodeProvider]:
     """One that runs."""
-    found = _Provider(libraries, tmp_path)
+    found = NodeProvider(tmp_path)
     yield found
     found.process.kill()
 
 
 @pytest.fixture
 def served(
-    provider: _Provider, lone_kas: Kas, control_plane: ControlPlane
+    provider: NodeProvider, lone_kas: Kas, control_plane: ControlPlane
 ) -> Iterator[Kas]:
     """A kas of the provider, with the agent main."""
     lone_kas.settings = _SETTINGS.format(issuer=provider.issuer)
@@ -90,7 +60,7 @@ def _soon_over(kept: KeptTokens) -> str:
 
 
 def test_login(
-    provider: _Provider,
+    provider: NodeProvider,
     served: Kas,
     make_kubectl: Callable[..., Kubectl],
     tmp_path: Path,

@@ -12,6 +12,7 @@ complete module.
     streams.py        raw streams: bytes and header blocks
     agents.py         agents that are connected to kas
     users.py          credentials, and the rights that they give
+    sign_in.py        sign-in of users in a browser
     audit.py          events of the audit log
     events.py         events inside one program
     capabilities.py   objects that modules of one program offer to each other
@@ -29,7 +30,7 @@ complete module.
     cluster_rows.py   changes of live data
     cached_watches.py  watches from the caches of agents
     agent_paths.py    paths of modules at the listener for kubectl
-    page_callers.py   users of pages who send a bearer token
+    page_callers.py   users of pages, by bearer token or by a session of kas' own page
     web.py            pages, webhooks and WebSockets
     network.py        listeners, and connections to other servers
     peers.py          the other kas of the fleet
@@ -146,7 +147,11 @@ from tunnel.api.modules import (
     IServerModuleFactory,
 )
 from tunnel.api.network import IListeners, INetwork, IRedisPublisher
-from tunnel.api.page_callers import PageCaller
+from tunnel.api.page_callers import (
+    PAGE_COOKIE,
+    PageCaller,
+    page_session,
+)
 from tunnel.api.peers import IPeers, OtherKas
 from tunnel.api.repositories import (
     RepositorySettings,
@@ -154,6 +159,12 @@ from tunnel.api.repositories import (
     is_period,
     project_of,
     readable_repository,
+)
+from tunnel.api.sign_in import (
+    ISignInProvider,
+    LoggedOut,
+    SignedIn,
+    SignInBegun,
 )
 from tunnel.api.stores import IStore, IStores, StoredValue, StoreEvent, StoreEventType
 from tunnel.api.streams import (
@@ -167,13 +178,17 @@ from tunnel.api.streams import (
 )
 from tunnel.api.tracing import ISpan, ITracer, SpanKind
 from tunnel.api.users import (
+    PAGE_SESSION,
     SESSION_COOKIE,
     Access,
     AgentIdentity,
     HasPeer,
     IAuthenticator,
+    IListingAuthenticator,
     Impersonation,
     IUsers,
+    Reach,
+    ReachableAgent,
     Usage,
     program_of,
 )
@@ -191,6 +206,8 @@ __all__ = [
     "DEFAULT_OPTIONS",
     "MAX_SCOPE",
     "OPERATOR",
+    "PAGE_COOKIE",
+    "PAGE_SESSION",
     "SCOPE",
     "SESSION_COOKIE",
     "AcceptedWebSocket",
@@ -254,6 +271,7 @@ __all__ = [
     "IKubernetesClient",
     "ILeadership",
     "IListeners",
+    "IListingAuthenticator",
     "INetwork",
     "IOpening",
     "IOwnNamespace",
@@ -271,6 +289,7 @@ __all__ = [
     "IServerModuleFactory",
     "IServiceClient",
     "ISharedCount",
+    "ISignInProvider",
     "ISpan",
     "IStore",
     "IStores",
@@ -292,13 +311,18 @@ __all__ = [
     "KubernetesShape",
     "KubernetesVersion",
     "KubernetesWrite",
+    "LoggedOut",
     "ObjectKind",
     "OtherKas",
     "OwnerReference",
     "PageCaller",
     "PrintedObject",
     "PublishingAgent",
+    "Reach",
+    "ReachableAgent",
     "RepositorySettings",
+    "SignInBegun",
+    "SignedIn",
     "SpanKind",
     "StoreEvent",
     "StoreEventType",
@@ -317,6 +341,7 @@ __all__ = [
     "agents_match",
     "common_columns",
     "is_period",
+    "page_session",
     "program_of",
     "project_of",
     "readable_repository",

@@ -9,7 +9,7 @@ import attrs
 from twisted.internet.interfaces import IAddress
 from zope.interface import Attribute, Interface
 
-from tunnel.api.users import Access
+from tunnel.api.users import Access, Reach
 
 __all__ = [
     "CableStarted",
@@ -34,6 +34,13 @@ class ICableCaller(Interface):
         :param agent: id or name of the agent.
         :raises tunnel.errors.CallError: see `IUsers.authorize`; a channel may let it
             pass.
+        """
+
+    def reach() -> Awaitable[Reach]:
+        """
+        Return the agents that the client's credential gives access to.
+
+        :raises tunnel.errors.CallError: see `IUsers.reach`; a channel may let it pass.
         """
 
 

@@ -1,21 +1,56 @@
-"""Users of pages who send a bearer token: `IWeb.mount`."""
+"""
+Users of pages: by a bearer token, or by a session of kas' own page (`IWeb.mount`).
+"""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 import attrs
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IAddress
 
-from tunnel.api.users import Access, IUsers
+from tunnel.api.users import PAGE_SESSION, Access, IUsers, Reach
 from tunnel.errors import CallError, Status
 
-__all__ = ["PageCaller"]
+__all__ = ["PAGE_COOKIE", "PageCaller", "page_session"]
+
+#: Cookie of a session of kas' own page.  With this prefix, browsers accept the cookie
+#: only over TLS and only from kas itself.
+PAGE_COOKIE: Final = "__Host-kas"
 
 #: Maximum characters of the name of a client's program.
 MAX_PROGRAM = 256
+
+#: Methods that change nothing.
+_SAFE: Final = (b"GET", b"HEAD")
+
+
+def page_session(cookies: Iterable[str]) -> str:
+    """
+    Return the value of `PAGE_COOKIE`; empty without it.
+
+    :param cookies: values of the header field ``Cookie``.
+    """
+    pairs = (pair.strip().partition("=") for pair in ";".join(cookies).split(";"))
+    found = [value for name, _, value in pairs if name == PAGE_COOKIE]
+    return found[0] if len(found) == 1 else ""
+
+
+def _is_own_page(origin: str, own_origin: str, site: str) -> bool:
+    """
+    Return whether a request that a browser adds `PAGE_COOKIE` to comes from kas' own
+    page.
+
+    :param origin: ``Origin``; empty without it, as for reading requests of one origin.
+    :param own_origin: as in `tunnel.api.web.WebSocketRequest`.
+    :param site: ``Sec-Fetch-Site``; empty for old browsers.
+    """
+    if origin:
+        return origin.lower() == own_origin
+    return site in ("", "same-origin", "none")
 
 
 @attrs.frozen
@@ -29,15 +64,34 @@ class PageCaller:
     _users: IUsers
     _request: Any
     _token: str = attrs.field(repr=False)
+    _kind: str = ""
 
     @classmethod
     def of(cls, users: IUsers, request: Any) -> PageCaller:
         """
         Return the user of a request of ``twisted.web``.
 
-        :raises CallError: UNAUTHENTICATED if the request has no bearer token.
+        :raises CallError: UNAUTHENTICATED if the request has neither a bearer token nor
+            a session; PERMISSION_DENIED if it has a session, and is from a page of
+            another origin.
         """
-        values = request.requestHeaders.getRawHeaders("authorization", [])
+        headers = request.requestHeaders
+        values = headers.getRawHeaders("authorization", [])
+        session = page_session(headers.getRawHeaders("cookie", []))
+        if not values and session:
+            origin, site = (
+                ",".join(headers.getRawHeaders(name, []))
+                for name in ("origin", "sec-fetch-site")
+            )
+            # Browsers send the origin with every request that may change something.
+            missing = not origin and request.method not in _SAFE
+            if missing or not _is_own_page(origin, request.own_origin, site):
+                raise CallError(
+                    Status.PERMISSION_DENIED,
+                    "a session may only be used by pages of kas itself; if a proxy is "
+                    "in front of kas, name it in web.trusted_proxies",
+                )
+            return cls(users, request, session, PAGE_SESSION)
         if len(values) != 1 or not values[0].lower().startswith("bearer "):
             raise CallError(
                 Status.UNAUTHENTICATED,
@@ -69,11 +123,31 @@ class PageCaller:
         :param name: name or id of the agent.
         :raises CallError: see `IUsers.authorize`.
         """
-        kind, agent, token = "", name, self._token
-        if token.count(":") > 1:
-            kind, agent, token = token.split(":", 2)
+        kind, agent, token = self._parts()
         authorize: Any = self._users.authorize
-        access: Access = await maybeDeferred(authorize, kind, agent, token, self)
+        access: Access = await maybeDeferred(
+            authorize, kind, agent or name, token, self
+        )
         if name not in (access.agent_id, access.agent_name):
             raise CallError(Status.PERMISSION_DENIED, "the token is for another agent")
         return access
+
+    async def reach(self) -> Reach:
+        """
+        Return the agents that the user may reach.
+
+        :raises CallError: see `IUsers.reach`.
+        """
+        kind, agent, token = self._parts()
+        reach: Any = self._users.reach
+        found: Reach = await maybeDeferred(reach, kind, token, self)
+        return found.only(agent) if agent else found
+
+    def _parts(self) -> tuple[str, str, str]:
+        """Return kind, agent and secret; kind and agent are empty if unknown."""
+        if not self._kind and self._token.count(":") > 1:
+            kind, agent, token = self._token.split(":", 2)
+            if " " in kind:
+                raise CallError(Status.UNAUTHENTICATED, "the bearer token is malformed")
+            return kind, agent, token
+        return self._kind, "", self._token

@@ -19,14 +19,20 @@ from twisted.internet.interfaces import (
 )
 from zope.interface import Attribute, Interface
 
+from tunnel.api.sign_in import ISignInProvider
+
 __all__ = [
+    "PAGE_SESSION",
     "SESSION_COOKIE",
     "Access",
     "AgentIdentity",
     "HasPeer",
     "IAuthenticator",
+    "IListingAuthenticator",
     "IUsers",
     "Impersonation",
+    "Reach",
+    "ReachableAgent",
     "Usage",
     "program_of",
 ]
@@ -36,6 +42,10 @@ __all__ = [
 #: GitLab session, a space, and the cookie of that session.  No bearer token can name
 #: this kind.
 SESSION_COOKIE = "session cookie"
+
+#: Kind of a session of kas' own page.  Its token is the value of the cookie
+#: `tunnel.api.page_callers.PAGE_COOKIE`.  No bearer token can name this kind.
+PAGE_SESSION = "page session"
 
 
 @attrs.frozen
@@ -136,6 +146,42 @@ class Access:
 
 
 @attrs.frozen
+class ReachableAgent:
+    """
+    An agent that a credential gives access to.
+
+    :ivar labels: the labels that an administrator of kas gave to the agent.
+    """
+
+    agent_id: str
+    agent_name: str
+    labels: Mapping[str, str] = attrs.field(factory=dict, hash=False)
+
+
+@attrs.frozen
+class Reach:
+    """
+    All agents that a credential gives access to.
+
+    :ivar credential_id: as in `Access`.
+    :ivar owner: as in `Access`.
+    :ivar agents: sorted by name.
+    :ivar is_complete: False if the credential may give access to further agents, which
+        kas cannot list.
+    """
+
+    credential_id: str
+    owner: str
+    agents: tuple[ReachableAgent, ...]
+    is_complete: bool = True
+
+    def only(self, agent: str) -> Reach:
+        """Return the reach of a credential that itself names its agent."""
+        found = (one for one in self.agents if agent in (one.agent_id, one.agent_name))
+        return attrs.evolve(self, agents=tuple(found))
+
+
+@attrs.frozen
 class AgentIdentity:
     """Agent that an accepted token belongs to."""
 
@@ -199,12 +245,22 @@ class IAuthenticator(Interface):
         """
 
 
+class IListingAuthenticator(IAuthenticator):
+    """Authenticator that can list the agents of a credential: see `IUsers.reach`."""
+
+    def reach_of(token: str) -> Reach | Deferred[Reach]:
+        """Return the agents that a token gives access to, as `authorize_user` does."""
+
+
 class IUsers(Interface):
     """Credentials of users: `IServerModuleApi.users`."""
 
     count_usage: Callable[[Usage], None] | None = Attribute(
         "Function that counts a use for reports to GitLab; None if kas sends no "
         "reports."
+    )
+    sign_in_providers: Sequence[ISignInProvider] = Attribute(
+        "Providers that sign users in with a browser; none without the section oidc."
     )
 
     def authorize(
@@ -226,6 +282,18 @@ class IUsers(Interface):
         :raises tunnel.errors.CallError: UNAUTHENTICATED or PERMISSION_DENIED, whose
             message may be shown, or UNAVAILABLE; raised at once, or the failure of the
             Deferred.
+        """
+
+    def reach(
+        kind: str, token: str, peer: HasPeer | None = None
+    ) -> Reach | Deferred[Reach]:
+        """
+        Return the agents that a credential gives access to.
+
+        :param kind: as in `authorize`.
+        :param peer: as in `authorize`.
+        :raises tunnel.errors.CallError: as `authorize`, or UNIMPLEMENTED if the agents
+            of this kind of credential cannot be listed.
         """
 
     def add_authenticator(authenticator: IAuthenticator) -> None:

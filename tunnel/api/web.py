@@ -164,9 +164,11 @@ class IWeb(Interface):
 
         If ``web`` is not configured, no client can reach *resource*.  kas does not
         check credentials at this listener, so *resource* must check them, with
-        `IUsers.authorize` or by itself.
+        `tunnel.api.PageCaller` or by itself.  Its requests have the attribute
+        ``own_origin``: see `WebSocketRequest`.
 
-        :param prefix: ``/name`` or deeper, without a slash at its end.
+        :param prefix: ``/name`` or deeper, without a slash at its end; ``/`` serves
+            only this path.
         :raises ValueError: the prefix is invalid, or a module already serves this
             prefix, or a prefix above or below it.
         """

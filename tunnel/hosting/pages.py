@@ -20,6 +20,9 @@ __all__ = ["ModuleWeb", "Mount", "Pages"]
 #: percent-encode.
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
+#: Prefix of the page for ``/`` alone.
+ROOT = "/"
+
 #: Maximum number of names in a prefix; all of them are compared with a path.
 MAX_DEPTH = 8
 
@@ -35,6 +38,8 @@ class Mount:
     @property
     def names(self) -> tuple[bytes, ...]:
         """The parts of the prefix."""
+        if self.prefix == ROOT:
+            return ()
         return tuple(self.prefix[1:].encode().split(b"/"))
 
 
@@ -52,6 +57,9 @@ class Pages:
 
         :raises ValueError: see `IWeb.mount`.
         """
+        if prefix == ROOT:
+            self._mount_root(owner, resource)
+            return
         parts = prefix.split("/")[1:]
         if _PREFIX.fullmatch(prefix) is None or {".", ".."} & set(parts):
             raise ValueError(
@@ -66,6 +74,8 @@ class Pages:
             raise ValueError(f"the page for {prefix} is not an IResource")
         made = Mount(owner, prefix, resource)
         for names, other in self._mounts.items():
+            if not names:
+                continue
             shorter = min(len(names), len(made.names))
             if names[:shorter] == made.names[:shorter]:
                 raise ValueError(
@@ -73,6 +83,15 @@ class Pages:
                     f"{other.owner} uses {other.prefix}"
                 )
         self._mounts[made.names] = made
+
+    def _mount_root(self, owner: str, resource: IResource) -> None:
+        """Serve *resource* for the path ``/`` alone, and for nothing below it."""
+        if () in self._mounts:
+            raise ValueError(
+                f"module {owner} cannot use {ROOT}, because module "
+                f"{self._mounts[()].owner} uses it"
+            )
+        self._mounts[()] = Mount(owner, ROOT, resource)
 
     def withdraw(self, owner: str) -> None:
         """Remove the pages of a module, and close its WebSockets."""
@@ -89,6 +108,8 @@ class Pages:
 
     def find(self, path: Sequence[bytes]) -> Mount | None:
         """Return the page for a path, which is given as its decoded parts."""
+        if list(path) in ([], [b""]):
+            return self._mounts.get(())
         for count in range(1, min(len(path), MAX_DEPTH) + 1):
             found = self._mounts.get(tuple(path[:count]))
             if found is not None:

@@ -4,6 +4,7 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
     memory.py   `Pipe`: a connection of two transports that hold a limited number of
                 bytes and pause the writer beyond that
     ends.py     `connected`: two tunnels joined by a pipe, after the greeting
+    sign_in.py  `FakeSignInProvider`: users who sign in with a browser
     agents.py, users.py, audit.py, gitlab.py, network.py, peers.py, leadership.py,
     calls.py
                 fakes of the attributes of a module's API, by subject as in `tunnel.api`
@@ -47,6 +48,7 @@ from tunnel.testing.objects import FakeObjects
 from tunnel.testing.pair import ModulePair
 from tunnel.testing.repositories import FakeRepositories, FakeRepository
 from tunnel.testing.services import FakeService
+from tunnel.testing.sign_in import FakeSignInProvider
 from tunnel.testing.spans import FakeSpan, FakeTracer
 from tunnel.testing.store import FakeStore
 from tunnel.testing.web import FakeWebSocket
@@ -65,6 +67,7 @@ __all__ = [
     "FakeRepository",
     "FakeRequest",
     "FakeService",
+    "FakeSignInProvider",
     "FakeSpan",
     "FakeStore",
     "FakeTracer",

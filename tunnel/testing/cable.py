@@ -9,7 +9,13 @@ from typing import Any
 from twisted.internet.address import IPv4Address
 from zope.interface import implementer
 
-from tunnel.api import Access, ICableCaller, ICableSubscription
+from tunnel.api import (
+    Access,
+    ICableCaller,
+    ICableSubscription,
+    Reach,
+    ReachableAgent,
+)
 from tunnel.errors import CallError, Status
 
 __all__ = ["FakeCableCaller", "FakeCableSubscription"]
@@ -32,6 +38,13 @@ class FakeCableCaller:
         if access is None:
             raise CallError(Status.PERMISSION_DENIED, f"no access to {agent}")
         return access
+
+    async def reach(self) -> Reach:
+        found = {one.agent_id: one for one in self.accesses.values()}
+        agents = [
+            ReachableAgent(one.agent_id, one.agent_name) for one in found.values()
+        ]
+        return Reach("", "", tuple(agents))
 
 
 @implementer(ICableSubscription)

@@ -11,7 +11,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.testing import StringTransport
 from twisted.web.pages import notFound
 from twisted.web.resource import Resource, getChildForRequest
-from twisted.web.server import Site
+from twisted.web.server import Request, Site
 from zope.interface import implementer
 
 from tunnel.api import (
@@ -34,6 +34,14 @@ class Answer:
     #: The header fields by name in lower case, each with its last value.
     fields: dict[str, str]
     body: bytes
+
+
+class _PageRequest(Request):
+    """Request with the attribute that kas adds: see `IWeb.mount`."""
+
+    @property
+    def own_origin(self) -> str:
+        return f"http://{self.getHeader('host') or ''}"
 
 
 class _Root(Resource):
@@ -69,7 +77,7 @@ def visit(
     :param fields: header fields by name.
     :param settle: runs pending work; called once, before the response is read.
     """
-    site: Any = Site(_Root(pages))
+    site: Any = Site(_Root(pages), requestFactory=_PageRequest)
     site.noisy = False
     transport = StringTransport()
     connection: Any = site.buildProtocol(None)

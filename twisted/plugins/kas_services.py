@@ -35,7 +35,10 @@ cluster_audit = ServerModule(
 )
 
 cluster_data = ServerModule(
-    "cluster_data", "modules.cluster_data.server.module.ClusterDataServer"
+    "cluster_data",
+    "modules.cluster_data.server.module.ClusterDataServer",
+    # The page shows the data of this module.
+    default="web",
 )
 
 configuration_project = ServerModule(
@@ -66,6 +69,13 @@ notifications = ServerModule(
     # The module handles calls of the external API, and forwards the events that one kas
     # receives there to all kas that have agents of GitLab.
     default=("api", "gitlab"),
+)
+
+web_page = ServerModule(
+    "web_page",
+    "modules.web_page.server.module.WebPageServer",
+    # The module serves a page on the listener for pages.
+    default="web",
 )
 
 webhooks = ServerModule("webhooks", "modules.webhooks.server.module.WebhooksServer")

@@ -7,6 +7,7 @@ The server half: receives rows, keeps them, and answers queries.
     sources/         the rows of all kas
     rights.py        access reviews of readers, and their remembered results
     work_budget.py   processor time of each user
+    named_clusters.py  clusters that a request names
     reader.py        answers to a reader, only with rows that the reader may see
     applications.py  applications and components, grouped from workloads
     declarations.py  objects that declare an application, and their workloads

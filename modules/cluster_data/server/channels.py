@@ -21,13 +21,16 @@ from modules.cluster_data.server.live_queries import (
     LiveQuery,
     QueryResult,
 )
+from modules.cluster_data.server.named_clusters import (
+    check_names,
+    named_clusters,
+)
 from modules.cluster_data.server.reader import (
     ClusterAnswer,
     FleetReader,
     item_of,
     key_of,
 )
-from modules.cluster_data.server.rest import MAX_CLUSTERS
 from modules.cluster_data.server.store.queries import (
     MAX_LIMIT,
     VIEWS_OF_KINDS,
@@ -76,14 +79,11 @@ def _texts(params: Mapping[str, Any], *names: str) -> dict[str, str]:
 
 def _clusters(params: Mapping[str, Any]) -> tuple[str, ...]:
     found = params.get("clusters")
-    if (
-        not isinstance(found, list)
-        or not 1 <= len(found) <= MAX_CLUSTERS
-        or not all(isinstance(one, str) and one.isprintable() and one for one in found)
+    if not isinstance(found, list) or not all(
+        isinstance(one, str) and one.isprintable() and one for one in found
     ):
-        raise CallError(
-            Status.INVALID_ARGUMENT, f"clusters must name 1 to {MAX_CLUSTERS} clusters"
-        )
+        raise CallError(Status.INVALID_ARGUMENT, "clusters must be a list of names")
+    check_names(found)
     return tuple(sorted(set(found)))
 
 
@@ -209,9 +209,9 @@ class RowsChannel:
 
         :raises CallError: the client has no rights at any of the clusters.
         """
-        accesses, denied = await self._reader.accesses(
-            question.clusters, subscription.caller.authorize
-        )
+        caller = subscription.caller
+        names = await named_clusters(question.clusters, caller.reach)
+        accesses, denied = await self._reader.accesses(names, caller.authorize)
         if not accesses:
             raise CallError(Status.PERMISSION_DENIED, denied[0].reason)
         return accesses
@@ -253,7 +253,9 @@ class RowsChannel:
         self, question: _Question, subscription: ICableSubscription
     ) -> QueryResult:
         """Return the rows that the client may see now, by key."""
-        names, access_of = question.clusters, subscription.caller.authorize
+        caller = subscription.caller
+        names = await named_clusters(question.clusters, caller.reach)
+        access_of = caller.authorize
         if question.query is None:
             known = await self._reader.clusters(names, access_of)
             states = dict(_of_cluster(one) for one in known.clusters)

@@ -1,8 +1,8 @@
 """
 The query API for users: ``/api/v1`` on the listener for pages.
 
-A user's token gives access to agents one by one, so a request names its clusters.  All
-rows of a response have passed an access review for the user.
+A user's credential gives access to agents one by one, so a request names its clusters.
+All rows of a response have passed an access review for the user.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from modules.cluster_data.server.applications import (
     find_components,
 )
 from modules.cluster_data.server.known_components import ComponentTable
+from modules.cluster_data.server.named_clusters import check_names, named_clusters
 from modules.cluster_data.server.reader import (
     ClusterAnswer,
     FleetReader,
@@ -37,13 +38,10 @@ from tunnel.errors import CallError, Status
 from tunnel.toolkit.csv_text import csv_text
 from tunnel.toolkit.peer_turns import PeerTurns, TooManyTurns
 
-__all__ = ["MAX_CLUSTERS", "PREFIX", "RestApi"]
+__all__ = ["PREFIX", "RestApi"]
 
 #: Path of the API.
 PREFIX = "/api/v1"
-
-#: Maximum number of clusters of one request: kas checks the token for each of them.
-MAX_CLUSTERS = 50
 
 #: Number of requests of one token that run at the same time, and of all tokens.
 REQUESTS_EACH, MAX_REQUESTS = 4, 64
@@ -61,6 +59,7 @@ _CODES = {
     Status.PERMISSION_DENIED: 403,
     Status.NOT_FOUND: 404,
     Status.RESOURCE_EXHAUSTED: 429,
+    Status.UNIMPLEMENTED: 501,
     Status.UNAVAILABLE: 503,
     Status.DEADLINE_EXCEEDED: 504,
 }
@@ -141,6 +140,8 @@ class RestApi:
         try:
             asked = self._asked(request)
             async with self._turns.turn(asked.reader.digest):
+                clusters = await named_clusters(asked.clusters, asked.reader.reach)
+                asked = attrs.evolve(asked, clusters=clusters)
                 body: bytes = await work(asked)
         except TooManyTurns as error:
             request.setResponseCode(429, b"Too Many Requests")
@@ -169,12 +170,7 @@ class RestApi:
                 )
             parameters[name.decode("utf-8", "replace")] = text
         names = [one for one in parameters.pop("clusters", "").split(",") if one]
-        if not 1 <= len(names) <= MAX_CLUSTERS:
-            raise CallError(
-                Status.INVALID_ARGUMENT,
-                f"the parameter clusters names 1 to {MAX_CLUSTERS} clusters, separated "
-                "by commas",
-            )
+        check_names(names)
         return _Asked(
             request, PageCaller.of(self._api.users, request), names, parameters
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kas.config.oidc import OidcAccess
+from kas.config.oidc import OidcAccess, read_client_secret
 from kas.config.schema import read_configuration
 from tests.kas.configuring import problems
 
@@ -27,6 +27,8 @@ def test_read() -> None:
     assert oidc.required_claims == {"hd": "example.com"}
     entry = OidcAccess(groups=("oidc:dev",), agents=("test",), read_only=True)
     assert oidc.access == (entry,)
+    assert oidc.shown_title == "id.example.com"
+    assert oidc.scopes == ("profile", "email")
     assert read_configuration("", "kas.yaml").oidc is None
 
 
@@ -34,7 +36,7 @@ def test_example() -> None:
     """What the example file has in comments can be read."""
     example = Path(__file__).parents[3] / "docs" / "kas.example.yaml"
     part = example.read_text().partition("# oidc:\n")[2].partition("\n\n")[0]
-    lines = [line[2:] for line in part.splitlines() if "certificate_file" not in line]
+    lines = [line[2:] for line in part.splitlines() if "_file" not in line]
     oidc = read_configuration("oidc:\n" + "\n".join(lines), "kas.yaml").oidc
     assert oidc is not None
     assert len(oidc.access) == 2
@@ -62,6 +64,10 @@ def test_issuers(issuer: str) -> None:
         ("client_id: ''", "empty"),
         ("username_claim: ''", "empty"),
         ('username_prefix: "a\\nb"', "printable"),
+        ('title: "a\\nb"', "printable"),
+        (f"title: {'x' * 61}", "at most 60"),
+        ("scopes: [profile email]", "entry of its own"),
+        ("scopes: ['']", "is not a scope"),
         ("signing_algorithms: [HS256]", "HS256"),
         ("signing_algorithms: [none]", "none"),
         ("signing_algorithms: []", "at least"),
@@ -82,3 +88,27 @@ def test_problems(line: str, expected: str) -> None:
     assert expected in problem
     assert "secret" not in problem
     assert f"oidc.{key}" in problem
+
+
+def test_client_secret(tmp_path: Path) -> None:
+    """The secret has the form of one, and no message quotes it."""
+    file = tmp_path / "client.secret"
+    text = f"{_TEXT}  client_secret_file: {file}\n  title: Example Ltd.\n"
+    (problem,) = problems(text, "kas.yaml")
+    assert "client_secret_file" in problem
+    for content, expected in (
+        (b"short", "5 bytes"),
+        (b"secret" * 1000, "at most"),
+        ("sécret of the client".encode(), "printable ASCII"),
+        (b"secret\nof the client", "printable ASCII"),
+    ):
+        file.write_bytes(content)
+        (problem,) = problems(text, "kas.yaml")
+        assert expected in problem
+        assert problem.startswith("kas.yaml:4:")
+        assert content.decode() not in problem
+    file.write_bytes(b"  GOCSPX-secret-of-the-client\n")
+    oidc = read_configuration(text, "kas.yaml").oidc
+    assert oidc is not None
+    assert read_client_secret(file) == "GOCSPX-secret-of-the-client"
+    assert oidc.shown_title == "Example Ltd."

@@ -25,7 +25,10 @@ EXAMPLE = Path(__file__).parents[3] / "docs" / "kas.example.yaml"
 
 def test_defaults() -> None:
     got = read_configuration_file(None)
-    assert got == read_configuration("", "kas.yaml")
+    # Without a file, kas also serves the page, for this machine alone.
+    assert attrs.evolve(got, web=None) == read_configuration("", "kas.yaml")
+    assert got.web is not None
+    assert got.web.listen.address == "127.0.0.1:8156"
     assert (
         got.agent.listen.endpoint_string()
         == "tcp:8150:interface=127.0.0.1:backlog=4096"

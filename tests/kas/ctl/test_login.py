@@ -20,7 +20,7 @@ from kas.ctl.kept_tokens import KeptTokens, Tokens, cache_folder
 from kas.ctl.login import MARGIN, current
 from kas.ctl.sign_in import Provider, SignInFailed
 from tests.fakes.identity_provider import CLIENT_ID
-from tests.kas.ctl.signing_in import Browser, SigningIn, signing_in
+from tests.fakes.signing_in import Browser, SigningIn, signing_in
 
 #: Follows where the provider sends a browser, and says something as some do.
 _BROWSER = """\

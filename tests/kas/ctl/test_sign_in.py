@@ -16,9 +16,10 @@ import pytest
 
 from kas.ctl import sign_in
 from kas.ctl.kept_tokens import Tokens
-from kas.ctl.sign_in import Provider, SignInFailed, Unreachable
+from kas.ctl.sign_in import Provider
+from kas.oidc.code_flow import MAX_BODY, SignInFailed, Unreachable
 from tests.fakes.identity_provider import CLIENT_ID
-from tests.kas.ctl.signing_in import Browser, SigningIn, signing_in
+from tests.fakes.signing_in import Browser, SigningIn, signing_in
 
 
 class _Stays(HTTPRedirectHandler):
@@ -404,7 +405,7 @@ class TestRequests:
         [
             ((200, {}, b"[]"), "did not return a JSON object"),
             ((200, {}, b"[" * 9999), "did not return a JSON object"),
-            ((200, {}, b" " * (sign_in.MAX_BODY + 1)), "more than"),
+            ((200, {}, b" " * (MAX_BODY + 1)), "more than"),
             ((404, {}, b"<html>"), "responded with 404"),
             ((503, {}, b""), "responded with 503"),
             ((302, {"Location": "/keys"}, b""), "responded with 302"),

@@ -18,7 +18,7 @@ from kas.identity.authenticators import CHECK_TIMEOUT, Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
 from tests.kas.identities import IdentityCase
 from tests.stubborn import stubborn
-from tunnel.api import Access, AgentIdentity, IAuthenticator
+from tunnel.api import Access, AgentIdentity, IAuthenticator, Reach
 from tunnel.errors import CallError, Status
 from tunnel.program.runtime import Runtime
 
@@ -71,6 +71,21 @@ class AuthenticatorsTests(IdentityCase):
         _, self.user_token = self.store.add_user("bob", ["prod"], None)
         self.file.start()
         self.addCleanup(self.file.stop)
+
+    def test_reach(self) -> None:
+        """Of authenticators that can list agents; others say that they cannot."""
+        found = self.all.reach_of_user("user", self.user_token)
+        assert isinstance(found, Reach)
+        self.assertEqual([one.agent_name for one in found.agents], ["prod"])
+        self.assertEqual(found, self.all.reach_of_user("", self.user_token))
+        for kind, status in (
+            ("remote", Status.UNIMPLEMENTED),
+            ("nobody", Status.UNAUTHENTICATED),
+        ):
+            with self.assertRaises(CallError) as refused:
+                self.all.reach_of_user(kind, "token")
+            self.assertEqual(refused.exception.status, status)
+        self.assertEqual(self.remote.asked, [])
 
     def refused(self, kind: str) -> CallError:
         with self.assertRaises(CallError) as refused:

@@ -21,7 +21,7 @@ from kas.identity.file import FILE_NAME, Identities, Token, User, dump
 from kas.identity.file_authenticator import POLL_INTERVAL, FileAuthenticator
 from kas.identity.store import digest
 from tests.kas.identities import ALICE, START, IdentityCase, temporary
-from tunnel.api import Access
+from tunnel.api import Access, ReachableAgent
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.program.runtime import Runtime
 
@@ -102,6 +102,41 @@ class FileAuthenticatorTests(AuthenticatorCase):
             self.assertStatus(
                 Status.PERMISSION_DENIED, identity.authorize_user, agent, text
             )
+
+    def test_reach(self) -> None:
+        """All agents of a user, also by environment, with their labels."""
+        for name in ("west", "east", "away"):
+            self.store.add_agent(name)
+            self.store.label_agent(name, {"env": name})
+        self.store.revoke_agent("away")
+        _, some = self.store.add_user("some", ["west", "away"], ALICE)
+        _, every = self.store.add_user("every", ["*"], ALICE)
+        identity = self.started()
+        found = identity.reach_of(every)
+        self.assertEqual([one.agent_name for one in found.agents], ["east", "west"])
+        self.assertEqual(found.agents[0].labels, {"env": "east"})
+        self.assertEqual((found.owner, found.is_complete), ("user:every", True))
+        self.assertEqual(
+            identity.reach_of(some).agents,
+            (ReachableAgent("1", "west", {"env": "west"}),),
+        )
+        self.assertStatus(Status.UNAUTHENTICATED, identity.reach_of, "kasu-1-x")
+
+    def test_reach_of_agents_elsewhere(self) -> None:
+        """GitLab's agents are not in the file, so a list is not complete."""
+        self.store.add_agent("prod")
+        _, every = self.store.add_user("glass", ["*"], ALICE)
+        _, some = self.store.add_user("some", ["prod"], ALICE)
+        self.identity = FileAuthenticator(
+            self.state.file(FILE_NAME),
+            Runtime(reactor=self.clock, now=lambda: self.time.timestamp()),
+            elsewhere=True,
+        )
+        identity = self.started()
+        found = identity.reach_of(every)
+        self.assertEqual((found.agents, found.is_complete), ((), False))
+        found = identity.reach_of(some)
+        self.assertEqual((found.agents, found.is_complete), ((), True))
 
     def test_answers_are_bounded(self) -> None:
         """A client names numbers without end."""

@@ -20,13 +20,13 @@ from kas.oidc import authenticator as module
 from kas.oidc.authenticator import (
     LOOK_INTERVAL,
     MAX_GROUPS,
-    MAX_TOKEN,
     TOKEN_PREFIX,
     OidcAuthenticator,
 )
+from kas.oidc.code_flow import MAX_TOKEN
 from kas.oidc.keys import MIN_INTERVAL
 from tests.fakes.identity_provider import CLIENT_ID, make_key
-from tests.kas.oidc.cases import OidcCase
+from tests.kas.oidc.cases import EVERYONE, FewAgents, OidcCase
 from tunnel.api import Access, Impersonation
 from tunnel.errors import CallError, Status
 from tunnel.program.runtime import Runtime
@@ -45,12 +45,13 @@ class OidcAuthenticatorTests(OidcCase):
     def make(self, **more: Any) -> OidcAuthenticator:
         settings = self.settings(**more)
         self.in_use: set[str] = set()
+        self.agents = FewAgents(AGENTS)
         self.ended: list[str] = []
         self.keys = self.make_keys(**more)
         authenticator = OidcAuthenticator(
             settings,
             self.keys,
-            AGENTS.get,
+            self.agents,
             lambda: self.in_use,
             Runtime(reactor=self.clock, now=self.now),
         )
@@ -87,6 +88,30 @@ class OidcAuthenticatorTests(OidcCase):
         for part in token.split("."):
             if len(part) > 8:
                 self.assertNotIn(part, error.message)
+
+    def test_reach(self) -> None:
+        """The agents that the entries of the user name, if kas knows the agents."""
+        named = OidcAccess(users=("oidc:alice",), agents=("test",))
+        for entry, names in ((EVERYONE, ["prod", "test"]), (named, ["test"])):
+            authenticator = self.make(access=(entry,))
+            token = self.provider.token()
+            first: Any = authenticator.reach_of(token)
+            found = self.successResultOf(self.settled(first))
+            self.assertEqual([one.agent_name for one in found.agents], names)
+            self.assertEqual(found.owner, "oidc_user:oidc:alice")
+            self.assertTrue(found.is_complete)
+            # The token is verified once.
+            self.assertEqual(authenticator.reach_of(token), found)
+            access = self.ask(authenticator, token, "test")
+            self.assertEqual(access.credential_id, found.credential_id)
+        authenticator, token = self.make(), self.provider.token()
+        self.ask(authenticator, token)
+        self.agents.is_listed = False
+        unknown: Any = authenticator.reach_of(token)
+        self.assertEqual((unknown.agents, unknown.is_complete), ((), False))
+        refused: Any = authenticator.reach_of(token + "x")
+        error = self.failureResultOf(self.settled(refused), CallError).value
+        self.assertEqual(error.status, Status.UNAUTHENTICATED)
 
     def test_user(self) -> None:
         """Prefixed, and verified once."""

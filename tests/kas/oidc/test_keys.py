@@ -12,7 +12,8 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import LogLevel, globalLogPublisher
 
 from kas.oidc import keys as module
-from kas.oidc.keys import MAX_BODY, MAX_KEYS, MIN_INTERVAL, TIMEOUT, ProviderKeys
+from kas.oidc.code_flow import MAX_BODY
+from kas.oidc.keys import MAX_KEYS, MIN_INTERVAL, TIMEOUT, ProviderKeys
 from tests.fakes.identity_provider import make_key
 from tests.kas.oidc.cases import ISSUER, OidcCase
 from tunnel.errors import CallError, Status

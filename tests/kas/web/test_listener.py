@@ -371,12 +371,32 @@ class MountTests(SynchronousTestCase):
         pages.withdraw("one")
         pages.mount("two", "/a/b", Hook())
 
+    def test_root(self) -> None:
+        """A page at / serves this path alone, beside the pages of others."""
+        pages = Pages()
+        pages.mount("one", "/a", Hook())
+        pages.mount("two", "/", Hook())
+        pages.mount("one", "/b", Hook())
+        for path, owner in (
+            ([b""], "two"),
+            ([], "two"),
+            ([b"a"], "one"),
+            ([b"b", b""], "one"),
+            ([b"c"], None),
+            ([b"", b""], None),
+        ):
+            found = pages.find(path)
+            self.assertEqual(found.owner if found else None, owner)
+        with self.assertRaisesRegex(ValueError, "module two uses it"):
+            pages.mount("one", "/", Hook())
+        pages.withdraw("two")
+        self.assertIsNone(pages.find([b""]))
+
     def test_what_is_none(self) -> None:
         """Each says what is wrong."""
         pages = Pages()
         for prefix in (
             "",
-            "/",
             "a",
             "/a/",
             "//a",

@@ -13,7 +13,13 @@ from modules.action_cable.credentials import BEARER_PROTOCOL
 from modules.action_cable.messages import PROTOCOL
 from modules.action_cable.server import MAX_ORIGINS, PATH, ActionCableSettings
 from tests.modules.action_cable.world import TOKEN, CableWorld
-from tunnel.api import SESSION_COOKIE, ICable, IServerModule
+from tunnel.api import (
+    PAGE_COOKIE,
+    PAGE_SESSION,
+    SESSION_COOKIE,
+    ICable,
+    IServerModule,
+)
 
 PAGE = "https://page.example.com"
 OWN = "http://kas"
@@ -129,3 +135,18 @@ def test_secrets(world: CableWorld) -> None:
     (connection,) = world.hub.connections
     caller: Any = connection._caller
     assert "secret" not in repr(caller.credential)
+
+
+COOKIES = f"_gitlab_kas=x; {PAGE_COOKIE}={TOKEN}"
+
+
+def test_session_of_the_own_page(world: CableWorld) -> None:
+    """The cookie is enough, and no other page can use it."""
+    client = world.connect("", Origin=OWN, Cookie=COOKIES)
+    assert client.seen() == [{"type": "welcome"}]
+    (connection,) = world.hub.connections
+    caller: Any = connection._caller
+    assert (caller.credential.kind, caller.credential.token) == (PAGE_SESSION, TOKEN)
+    world = CableWorld(allowed_origins=(PAGE,))
+    other = world.connect("", Origin=PAGE, Cookie=COOKIES)
+    assert other.seen()[0]["reason"] == "unauthorized"

@@ -195,6 +195,23 @@ def test_the_fleet(stand: ChannelStand) -> None:
     assert made.sent[-1][0]["put"]["cluster/1"]["state"] == "offline"
 
 
+def test_all_clusters_of_the_user(stand: ChannelStand) -> None:
+    """`*` follows the clusters that the credential gives access to, also later."""
+    made = stand.subscribe("FleetChannel", clusters=["*"])
+    assert made.sent[0][0]["snapshot"]["cluster/1"]["state"] == "live"
+    objects = stand.subscribe("ObjectsChannel", clusters=["*"], kind="deployments")
+    assert WEB in objects.sent[0][0]["snapshot"]
+    made.sent.clear()
+    # The user gets access to another cluster.
+    made.caller.accesses["2"] = attrs.evolve(ALICE, agent_id="2", agent_name="new")
+    stand.advance(REFRESH + 1)
+    put = {key for message, _ in made.sent for key in message["put"]}
+    assert put == {"cluster/2"}
+    assert stand.refused("FleetChannel", clusters=["*", "agent-1"]).status is (
+        Status.INVALID_ARGUMENT
+    )
+
+
 def test_objects_and_events(stand: ChannelStand) -> None:
     made = stand.subscribe(
         "ObjectsChannel", clusters=["agent-1"], kind="deploy", labelSelector="app=web"

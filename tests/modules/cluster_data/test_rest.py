@@ -12,10 +12,16 @@ from typing import Any
 import pytest
 
 from modules.cluster_data.server import rights as rights_module
-from modules.cluster_data.server.rest import MAX_CLUSTERS
+from modules.cluster_data.server.named_clusters import MAX_CLUSTERS, MAX_REACHED
 from modules.cluster_data.server.store.queries import ListScope
 from tests.modules.cluster_data.pair import LivePair, ThreadedClock, deployment, node
-from tunnel.api import Access, CredentialRevoked, Impersonation
+from tunnel.api import (
+    Access,
+    CredentialRevoked,
+    Impersonation,
+    Reach,
+    ReachableAgent,
+)
 from tunnel.testing import FakeCluster, FakeRequest
 from tunnel.testing.objects import Refusal
 
@@ -209,11 +215,32 @@ def test_credentials(rest: RestStand) -> None:
         "objects?kind=deploy&clusters=agent-1&format=xml",
         "objects?kind=deploy&clusters=agent-1&continue=x",
         "objects?kind=deploy&clusters=" + ",".join("x" * (MAX_CLUSTERS + 1)),
+        "objects?kind=deploy&clusters=agent-1,*",
         "objects?kind=deploy&clusters=agent-1&name=" + "x" * 5000,
     ],
 )
 def test_invalid_requests(rest: RestStand, path: str) -> None:
     assert rest.get(path, status=400)["message"]
+
+
+def test_all_clusters(rest: RestStand) -> None:
+    """`*` stands for the clusters that the credential gives access to."""
+    users = rest.server._api.users
+    path = "objects?kind=deployments&clusters=*"
+    assert rest.get(path, status=501)["message"] == "these agents cannot be listed"
+    agent = ReachableAgent("1", "agent-1")
+    users.reaches["alice"] = Reach("user:alice", "user:alice", (agent,))
+    rest.allowed = {("alice", "apps/deployments")}
+    assert rest.get(path)["items"] == rest.get(DEPLOYMENTS)["items"] != []
+    assert rest.get("clusters?clusters=*")["clusters"][0]["name"] == "agent-1"
+    users.reaches["alice"] = Reach("user:alice", "user:alice", ())
+    assert rest.get(path, status=403)["message"] == "you may reach no cluster"
+    users.reaches["alice"] = Reach("user:alice", "user:alice", (), is_complete=False)
+    assert "cannot list" in rest.get(path, status=403)["message"]
+    users.reaches["alice"] = Reach(
+        "user:alice", "user:alice", (agent,) * (MAX_REACHED + 1)
+    )
+    assert "name them" in rest.get(path, status=429)["message"]
 
 
 def test_pages(rest: RestStand) -> None:

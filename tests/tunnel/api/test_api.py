@@ -36,6 +36,7 @@ NOT_SHOWN = {
     "IClientCall",
     "IConfigurationDelivery",
     "IGitLabResponse",
+    "IListingAuthenticator",
     "IOpening",
     "IOwnNamespace",
     "IRepositories",

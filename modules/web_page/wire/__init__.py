@@ -1,0 +1,5 @@
+"""
+Messages for operators.
+
+    page_sessions.proto  sessions of the page's users
+"""
