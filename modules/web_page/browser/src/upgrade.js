@@ -4,6 +4,7 @@ import { effect, signal } from "@preact/signals";
 
 import { boot } from "./boot.js";
 import { connection } from "./live/cable.js";
+import { getJson } from "./live/rest.js";
 
 export const newBuild = signal(false);
 
@@ -19,9 +20,8 @@ effect(() => {
 
 async function look() {
   try {
-    const response = await fetch(location.pathname, { credentials: "same-origin", headers: { Accept: "text/html" } });
-    const build = /"build":\s*"([^"]*)"/.exec(await response.text());
-    if (build && build[1] !== boot.build) newBuild.value = true;
+    const { build } = await getJson("/ui/api/session");
+    newBuild.value = build !== boot.build;
   } catch {
     // The next reconnection looks again.
   }

@@ -161,12 +161,12 @@ export function complete(draft, columns, rows, most = 8) {
   const comma = rest.lastIndexOf(",");
   const [before, begun] = [rest.slice(0, comma + 1), rest.slice(comma + 1).replaceAll("\"", "").toLowerCase()];
   const column = columns.find((one) => one.id === key);
-  /** @type {Map<string, number>} */
-  const counts = new Map();
-  for (const row of rows) {
-    const value = column ? column.text(row) : row.labels?.[key];
-    if (value) counts.set(value, (counts.get(value) ?? 0) + 1);
-  }
+  const counts = countsOf(rows, `=${key}`, (found) => {
+    for (const row of rows) {
+      const value = column ? column.text(row) : row.labels?.[key];
+      if (value) found.set(value, (found.get(value) ?? 0) + 1);
+    }
+  });
   const listed = new Set((before.match(/"[^"]*"|[^,"]+/g) ?? []).map(bare));
   return [...counts]
     .filter(([value]) => !listed.has(value.toLowerCase()))
@@ -184,16 +184,50 @@ export function complete(draft, columns, rows, most = 8) {
  * @param {number} most
  */
 function completeKey(begun, columns, rows, most) {
-  /** @type {Map<string, number>} */
-  const keys = new Map();
-  for (const one of columns) if (!one.noFilter) keys.set(one.id, 0);
-  for (const row of rows) {
-    for (const key of Object.keys(row.labels ?? {})) keys.set(key, (keys.get(key) ?? 0) + 1);
-  }
+  const labels = labelCounts(rows);
+  const keys = new Map([...columns.filter((one) => !one.noFilter).map((one) => /** @type {const} */ ([one.id, 0])),
+    ...labels]);
   return [...keys]
     .filter(([key]) => key.toLowerCase().includes(begun))
     .sort(([left], [right]) =>
       Number(right.toLowerCase().startsWith(begun)) - Number(left.toLowerCase().startsWith(begun)))
     .slice(0, most)
     .map(([key, count]) => ({ text: `${key}=`, label: key, count }));
+}
+
+/** Numbers of values in rows, so that each key that the user types does not count them again. @type {WeakMap<object, any>} */
+const COUNTS = new WeakMap();
+
+/**
+ * @param {readonly any[]} rows
+ * @param {string} name
+ * @param {(found: Map<string, number>) => void} count
+ * @returns {Map<string, number>}
+ */
+function countsOf(rows, name, count) {
+  let known = COUNTS.get(rows);
+  if (!known) {
+    known = new Map();
+    COUNTS.set(rows, known);
+  }
+  let found = known.get(name);
+  if (!found) {
+    found = new Map();
+    count(found);
+    known.set(name, found);
+  }
+  return found;
+}
+
+/**
+ * Return the number of rows with each label.
+ *
+ * @param {readonly any[]} rows
+ */
+export function labelCounts(rows) {
+  return countsOf(rows, "", (found) => {
+    for (const row of rows) {
+      for (const key in row.labels) found.set(key, (found.get(key) ?? 0) + 1);
+    }
+  });
 }

@@ -12,6 +12,21 @@ export function signInAddress() {
   return `/ui/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`;
 }
 
+/** Milliseconds between two requests that keep the session alive. */
+const ACTIVITY = 300_000;
+let lastActivity = performance.now();
+
+// Only clicks and keys of the user extend a session, and not the requests of an open page.
+for (const name of ["pointerdown", "keydown"]) {
+  document.addEventListener(name, () => {
+    if (signedOut.peek() || performance.now() - lastActivity < ACTIVITY) return;
+    lastActivity = performance.now();
+    fetch("/ui/api/session", { credentials: "same-origin" }).then((response) => {
+      if (response.status === 401) signedOut.value = true;
+    }, () => undefined);
+  }, { capture: true, passive: true });
+}
+
 /** End the session. */
 export async function signOut() {
   try {

@@ -25,11 +25,11 @@ const COLUMNS = [
   {
     id: "health", title: "Health", width: "7.5rem", text: (row) => row.health || "unknown", largestFirst: true,
     value: (row) => RANKS[row.health] ?? -1,
-    cell: (row) => (row.health ? html`<${StateBadge} state=${row.health} />` : html`<span class="muted">no workloads</span>`),
+    cell: (row) => (row.health ? StateBadge({ state: row.health }) : html`<span class="muted">no workloads</span>`),
   },
   {
     id: "name", title: "Name", width: "minmax(9rem, 2fr)", text: (row) => row.name, value: (row) => row.name, isMain: true,
-    cell: (row) => html`<${Name} text=${row.name} />`,
+    cell: (row) => Name({ text: row.name }),
   },
   {
     id: "namespace", title: "Namespace", width: "minmax(6rem, 1fr)", text: (row) => row.namespace,
@@ -97,8 +97,8 @@ export function ApplicationList({ clusters }) {
 /** @param {boolean} isFleet */
 const narrow = (isFleet) => (/** @type {any} */ row, /** @type {number} */ _, /** @type {string} */ href) => html`
   <span class="narrow__main">
-    <a class="row-link" href=${href} tabindex="-1"><${Name} text=${row.name} /></a>
-    ${row.health && html`<${StateBadge} state=${row.health} />`}
+    <a class="row-link" href=${href} tabindex="-1">${Name({ text: row.name })}</a>
+    ${row.health && StateBadge({ state: row.health })}
   </span>
   <span class="narrow__more"><span class="muted">${[isFleet && row.cluster, row.namespace, row.version].filter(Boolean)
     .join(" · ")}</span><span class="muted">${pods(row).join("/")}</span></span>`;

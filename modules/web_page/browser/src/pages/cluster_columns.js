@@ -57,18 +57,19 @@ export const WORST = { id: "worst", title: "", width: "0", text: () => "", value
 export const CLUSTER_COLUMNS = [
   {
     id: "state", title: "State", width: "6.5rem", text: (one) => one.state, value: (one) => TROUBLE[one.state],
-    cell: (one) => html`<${ClusterBadge} state=${one.state} />`, largestFirst: true,
+    cell: (one) => ClusterBadge({ state: one.state }), largestFirst: true,
   },
   {
     id: "name", title: "Name", width: "minmax(9rem, 1.6fr)", text: (one) => one.name, value: (one) => one.name,
-    isMain: true, cell: (one) => html`<${Name} text=${one.name} />`,
+    isMain: true, cell: (one) => Name({ text: one.name }),
   },
   {
     id: "health", title: "Health", width: "9rem", least: 760, noFilter: true,
     text: (one) => (one.workloads ? `${one.workloads.ok}/${one.workloads.total}` : ""),
     value: (one) => (one.workloads?.total ? one.workloads.bad / one.workloads.total : null), largestFirst: true,
-    cell: (one, tab) => html`<${HealthBar} shares=${one.workloads} name=${`workloads of ${one.name}`}
-      isOld=${one.state !== "live"} tab=${tab} linkTo=${healthLink(one)} />`,
+    cell: (one, tab) => HealthBar({
+      shares: one.workloads, name: `workloads of ${one.name}`, isOld: one.state !== "live", tab, linkTo: healthLink(one),
+    }),
   },
   {
     id: "nodes", title: "Nodes", width: "5rem", align: "end", noFilter: true, text: (one) => countText(one.nodes),
@@ -97,7 +98,7 @@ export const CLUSTER_COLUMNS = [
     id: "labels", title: "Labels", width: "minmax(8rem, 1.4fr)", least: 1000, noFilter: true,
     text: (one) => Object.entries(one.labels).map(([key, value]) => `${key}=${value}`).join(" "),
     value: (one) => Object.keys(one.labels).length,
-    cell: (one, tab) => html`<${Labels} labels=${one.labels} most=${3} tab=${tab} />`,
+    cell: (one, tab) => Labels({ labels: one.labels, most: 3, tab }),
   },
   {
     id: "age", title: "Data", width: "5.5rem", align: "end", noFilter: true, largestFirst: true,
@@ -146,8 +147,8 @@ export function narrowCluster(one, tab, href) {
   ].filter(Boolean);
   return html`
     <span class="narrow__main">
-      <a class="row-link" href=${href} tabindex="-1"><${Name} text=${one.name} /></a>
-      <${ClusterBadge} state=${one.state} />
+      <a class="row-link" href=${href} tabindex="-1">${Name({ text: one.name })}</a>
+      ${ClusterBadge({ state: one.state })}
     </span>
     <span class="narrow__more">
       <span class="muted">${facts.join(" · ") || "no data"}</span>

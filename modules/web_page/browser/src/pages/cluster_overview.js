@@ -49,7 +49,7 @@ export function ClusterOverview({ name, cluster }) {
 function Card({ title, href, more, children }) {
   return html`
     <section class="card" aria-label=${title}>
-      <header class="card__head"><h2>${title}</h2>${href && html`<a href=${href}>${more ?? "all"}</a>`}</header>
+      <header class="card__head"><h2>${title}</h2>${href && more && html`<a href=${href}>${more}</a>`}</header>
       ${children}
     </section>`;
 }

@@ -51,13 +51,13 @@ export function ObjectList({
       ${!found.length && (terms.length || (chosen && rows.length)
     ? html`<${NoHits} terms=${terms} columns=${columns} rows=${scoped} noun=${noun} />` : empty)}
     </section>`;
-  if (!open) return list;
+  // The list stays the same element, so that its rows keep their focus and their order.
   return html`
-    <div class="with-panel">
+    <div class=${open ? "with-panel" : "without-panel"}>
       ${list}
-      ${row ? panel(row) : html`
+      ${open && (row ? panel(row) : html`
         <${Panel} title=${open.split("/").filter(Boolean).pop() ?? ""} kind="">
-          <section class="panel__section"><p>This object is gone, or you may not see it.</p></section><//>`}
+          <section class="panel__section"><p>This object is gone, or you may not see it.</p></section><//>`)}
     </div>`;
 }
 

@@ -20,12 +20,12 @@ const stateOf = (row) => row.state || row.health || "";
 const STATE = {
   id: "state", title: "State", width: "minmax(7.5rem, 11.5rem)", text: stateOf, largestFirst: true,
   value: (row) => RANKS[levelOf(row.health || row.state || "")],
-  cell: (row) => html`<${StateBadge} state=${stateOf(row)} health=${row.health} />`,
+  cell: (row) => StateBadge({ state: stateOf(row), health: row.health }),
 };
 /** @type {Column} */
 const NAME = {
   id: "name", title: "Name", width: "minmax(9rem, 2fr)", text: (row) => row.name, value: (row) => row.name, isMain: true,
-  cell: (row) => html`<${Name} text=${row.name} />`,
+  cell: (row) => Name({ text: row.name }),
 };
 /** @type {Column} */
 const KIND = { id: "kind", title: "Kind", width: "7rem", least: 820, text: (row) => row.kind, value: (row) => row.kind };
@@ -167,7 +167,7 @@ export const VIEW_COLUMNS = {
     },
     {
       id: "object", title: "Object", width: "minmax(9rem, 1.6fr)", text: (row) => row.object ?? "",
-      value: (row) => row.object, cell: (row) => html`<${Name} text=${row.object ?? ""} />`,
+      value: (row) => row.object, cell: (row) => Name({ text: row.object ?? "" }),
     },
     NAMESPACE,
     {
@@ -195,14 +195,14 @@ export function narrowObject(row, href, hasCluster = false) {
   if (row.kind === "Event") {
     return html`
       <span class="narrow__main">
-        <a class="row-link" href=${href} tabindex="-1"><${Name} text=${row.object ?? ""} /></a>
+        <a class="row-link" href=${href} tabindex="-1">${Name({ text: row.object ?? "" })}</a>
         <span class="muted"><${Age} at=${row.lastAt} /></span>
       </span>
       <span class="narrow__more"><span class="muted">${row.reason} ×${row.count} · ${where}</span></span>`;
   }
   return html`
     <span class="narrow__main">
-      <a class="row-link" href=${href} tabindex="-1"><${Name} text=${row.name} /></a>
+      <a class="row-link" href=${href} tabindex="-1">${Name({ text: row.name })}</a>
       <${StateBadge} state=${stateOf(row)} health=${row.health} />
     </span>
     <span class="narrow__more">

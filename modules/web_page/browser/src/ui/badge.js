@@ -19,7 +19,7 @@ const LEVELS = { ok: "circleCheck", progress: "loader", bad: "circleAlert" };
 /** @param {{state: string}} props of a cluster */
 export function ClusterBadge({ state }) {
   const { icon, level } = CLUSTER_STATES[state] ?? { icon: "circleHelp", level: "off" };
-  return html`<span class=${`badge badge--${level}`}><${Icon} name=${icon} />${state}</span>`;
+  return html`<span class=${`badge badge--${level}`}>${Icon({ name: icon })}${state}</span>`;
 }
 
 /**
@@ -27,5 +27,5 @@ export function ClusterBadge({ state }) {
  */
 export function StateBadge({ state, health }) {
   const level = levelOf(health || state);
-  return html`<span class=${`badge badge--${level}`}><${Icon} name=${LEVELS[level]} /><span>${state || health}</span></span>`;
+  return html`<span class=${`badge badge--${level}`}>${Icon({ name: LEVELS[level] })}<span>${state || health}</span></span>`;
 }

@@ -20,6 +20,6 @@ export function Dialog({ label, class: className = "", onClose, children }) {
   }
   return html`
     <dialog ref=${element} class=${`dialog ${className}`} aria-label=${label} onClose=${onClose} onClick=${onClick}>
-      <div class="dialog__inner">${children}</div>
+      <div class="dialog__inner" tabindex="-1">${children}</div>
     </dialog>`;
 }

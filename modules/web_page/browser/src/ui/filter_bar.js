@@ -5,39 +5,55 @@ import { go, here, withParams } from "../route.js";
 import { classes, html, useEffect, useRef, useState } from "./html.js";
 import { Icon } from "./icon.js";
 
+/** Milliseconds after a key until the rows change, so that fast typing draws them once. */
+const PAUSE = 60;
+
+/**
+ * @typedef {{query: string, sources: string[], draft: string}} FilterState the whole filter, its finished terms, and the
+ *   term that the user types
+ */
+
 /**
  * @param {{columns: readonly import("./table.js").Column[], rows: readonly any[], hits: number, total: number,
  *   noun: string, example: string, children?: any}} props noun: plural of the rows
  */
 export function FilterBar({ columns, rows, hits, total, noun, example, children }) {
   const query = here.value.params.get("q") ?? "";
-  const [draft, setDraft] = useState("");
   const [isOpen, setOpen] = useState(false);
   const [chosen, setChosen] = useState(-1);
+  const [, draw] = useState(0);
   const input = /** @type {{current: HTMLInputElement | null}} */ (useRef(null));
-  /** The filter that this field wrote, to tell its changes from those of links. */
-  const written = useRef(query);
-
-  const own = query.endsWith(draft) && written.current === query ? draft : "";
-  const terms = parseFilter(own ? query.slice(0, query.length - own.length) : query);
-  useEffect(() => {
-    if (written.current === query) return;
-    written.current = query;
-    setDraft("");
-  }, [query]);
+  const timer = useRef(0);
+  const state = useRef(/** @type {FilterState | null} */ (null));
+  // Another filter in the address is that of a link, or of Back.
+  if (!state.current || (!timer.current && state.current.query !== query)) {
+    state.current = { query, sources: parseFilter(query).map((one) => one.source), draft: "" };
+  }
+  const { sources, draft: own } = state.current;
+  useEffect(() => () => clearTimeout(timer.current), []);
 
   /**
-   * @param {string[]} sources
-   * @param {string} next
+   * @param {string[]} finished
+   * @param {string} draft
    * @param {boolean} replace
    */
-  function write(sources, next, replace) {
-    const text = [...sources, next].filter(Boolean).join(" ");
-    written.current = text;
-    setDraft(next);
-    go(withParams({ q: text || null, open: null }), { replace });
+  function write(finished, draft, replace) {
+    clearTimeout(timer.current);
+    const text = [...finished, draft].filter(Boolean).join(" ");
+    state.current = { query: text, sources: finished, draft };
+    function show() {
+      timer.current = 0;
+      go(withParams({ q: text || null, open: null }), { replace });
+      draw((count) => count + 1);
+    }
+    if (replace && draft) {
+      // The field shows each key at once, and the rows follow.
+      timer.current = setTimeout(show, PAUSE);
+      draw((count) => count + 1);
+    } else {
+      show();
+    }
   }
-  const sources = terms.map((one) => one.source);
 
   /** @param {string} term */
   function finish(term) {
@@ -80,14 +96,14 @@ export function FilterBar({ columns, rows, hits, total, noun, example, children 
       <div class="filter">
         <${Icon} name="search" class="filter__icon" />
         <div class="filter__terms">
-          ${terms.map((one, index) => html`
-            <span class="chip chip--term" key=${`${one.source}${index}`}>${one.source}<button type="button"
-              aria-label=${`remove filter ${one.source}`} onClick=${() => {
+          ${sources.map((one, index) => html`
+            <span class="chip chip--term" key=${`${one}${index}`}>${one}<button type="button"
+              aria-label=${`remove filter ${one}`} onClick=${() => {
     write(sources.filter((_, place) => place !== index), own, false);
     input.current?.focus();
   }}><${Icon} name="x" size=${12} /></button></span>`)}
           <input ref=${input} id="filter" type="text" role="combobox" aria-label=${`filter ${noun}`} spellcheck="false"
-            autocomplete="off" autocapitalize="off" placeholder=${terms.length ? "" : `Filter, such as ${example}`}
+            autocomplete="off" autocapitalize="off" placeholder=${sources.length ? "" : `Filter, such as ${example}`}
             aria-expanded=${offers.length > 0} aria-controls="filter-offers" aria-autocomplete="list"
             aria-activedescendant=${chosen >= 0 && offers.length ? `filter-offer-${chosen}` : null} value=${own}
             onInput=${(/** @type {any} */ event) => {
@@ -97,7 +113,7 @@ export function FilterBar({ columns, rows, hits, total, noun, example, children 
   }}
             onKeyDown=${onKeyDown} onFocus=${() => setOpen(Boolean(own))} onBlur=${() => setOpen(false)} />
         </div>
-        ${query && html`
+        ${state.current.query && html`
           <button type="button" class="icon-button" aria-label="clear filter" title="clear filter"
             onClick=${() => {
     write([], "", false);

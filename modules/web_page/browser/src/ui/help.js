@@ -19,7 +19,7 @@ export function Help() {
   return html`
     <${Dialog} label="Keys" class="help" onClose=${() => { dialog.value = ""; }}>
       <h2>Keys</h2>
-      <div class="help__groups">
+      <div class="help__groups" tabindex="0" role="group" aria-label="keys">
         ${KEYS.map(([title, keys]) => html`
           <section key=${title}>
             <h3>${title}</h3>

@@ -1,6 +1,6 @@
 /** The rows of a list as the address of the page asks for them: filtered, sorted and grouped. */
 
-import { matcher, parseFilter } from "../lib/filter.js";
+import { labelCounts, matcher, parseFilter } from "../lib/filter.js";
 import { parseSort, sortRows } from "../lib/sorting.js";
 import { here } from "../route.js";
 import { useMemo } from "./html.js";
@@ -60,10 +60,5 @@ function groupItems(rows, label) {
  * @param {readonly any[]} rows
  */
 export function labelKeys(rows) {
-  /** @type {Map<string, number>} */
-  const counts = new Map();
-  for (const row of rows) {
-    for (const key of Object.keys(row.labels ?? {})) counts.set(key, (counts.get(key) ?? 0) + 1);
-  }
-  return [...counts].sort((left, right) => right[1] - left[1]).slice(0, 20).map(([key]) => key);
+  return [...labelCounts(rows)].sort((left, right) => right[1] - left[1]).slice(0, 20).map(([key]) => key);
 }

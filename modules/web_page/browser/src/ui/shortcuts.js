@@ -53,7 +53,7 @@ export function closePanel() {
   const address = withParams({ open: null });
   const open = document.querySelector(".table__row.is-open");
   go(address);
-  if (open instanceof HTMLElement) open.focus({ preventScroll: true });
+  if (open instanceof HTMLElement) requestAnimationFrame(() => open.focus({ preventScroll: true }));
 }
 
 /** @param {EventTarget | null} target */

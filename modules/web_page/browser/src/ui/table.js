@@ -8,7 +8,7 @@
 import { density, shortcuts } from "../preferences.js";
 import { go, here, withParams } from "../route.js";
 import { currentList } from "./current_list.js";
-import { classes, Component, html, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { classes, Component, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./html.js";
 import { Icon } from "./icon.js";
 
 /**
@@ -47,7 +47,7 @@ const NARROW = 640;
 /** Number of rows that need no virtual list. */
 const FEW = 100;
 /** Rows above and below the visible ones. */
-const MARGIN = 10;
+const MARGIN = 6;
 
 const HEIGHTS = { comfortable: 40, compact: 32, narrow: 64 };
 
@@ -61,9 +61,11 @@ export function Table({ label, columns, items, sort, link, rowTitle, narrow, ope
   const [first, last] = useVisibleRange(body, shown.length, height);
   const [activeKey, setActiveKey] = useState("");
   const wanted = useRef(-1);
-  const visible = columns.filter((one) => !one.isHidden && (one.least ?? 0) <= width);
+  const visible = useMemo(() => columns.filter((one) => !one.isHidden && (one.least ?? 0) <= width), [columns, width]);
   const tracks = visible.map((one) => one.width).join(" ");
 
+  // A row that leaves the screen gives its element to one that enters it.
+  const slots = Math.ceil((last - first) / 16) * 16;
   const activeIndex = Math.max(0, shown.findIndex((one) => one.key === (openKey || activeKey)));
 
   /** @param {number} index */
@@ -135,7 +137,7 @@ export function Table({ label, columns, items, sort, link, rowTitle, narrow, ope
   }
 
   return html`
-    <div class="table-frame">
+    <div class="table-frame" ...${holding.events}>
       ${newer > 0 && html`
         <button type="button" class="newer" onClick=${holding.release}>${newer} newer, show</button>`}
       <div class=${classes("table", isNarrow && "table--narrow")} role="grid" aria-label=${label}
@@ -148,16 +150,16 @@ export function Table({ label, columns, items, sort, link, rowTitle, narrow, ope
     : visible.map((one) => html`<${Heading} key=${one.id} column=${one} sort=${sort} />`)}
           </div>
         </div>
-        <div class="table__body" role="rowgroup" ref=${body} onKeyDown=${onKeyDown} ...${holding.events}
+        <div class="table__body" role="rowgroup" ref=${body} onKeyDown=${onKeyDown}
           style=${{ height: `${shown.length * height}px`, paddingTop: `${first * height}px` }}>
           ${shown.slice(first, last).map((one, offset) => {
     const index = first + offset;
     const isActive = index === activeIndex;
     return "row" in one
-      ? html`<${Row} key=${one.key} item=${one} row=${one.row} isGone=${one.isGone} index=${index} columns=${visible}
+      ? html`<${Row} key=${index % slots} item=${one} row=${one.row} isGone=${one.isGone} index=${index} columns=${visible}
           tracks=${tracks} isNarrow=${isNarrow} narrow=${narrow} isActive=${isActive} isOpen=${one.key === openKey}
           href=${link(one.row)} onFocus=${setActiveKey} />`
-      : html`<${GroupRow} key=${one.key} item=${one} index=${index} span=${visible.length} isActive=${isActive}
+      : html`<${GroupRow} key=${index % slots} item=${one} index=${index} span=${visible.length} isActive=${isActive}
           onFocus=${setActiveKey} />`;
   })}
         </div>
@@ -171,6 +173,9 @@ export function Table({ label, columns, items, sort, link, rowTitle, narrow, ope
  * @extends {Component<any>}
  */
 class Row extends Component {
+  /** The texts of the cells of a row, and how often each has changed. */
+  _drawn = { key: "", texts: /** @type {string[]} */ ([]), tints: /** @type {number[]} */ ([]), columns: null };
+
   /** @param {any} next */
   shouldComponentUpdate(next) {
     const before = /** @type {any} */ (this.props);
@@ -182,34 +187,38 @@ class Row extends Component {
   /** @param {any} props */
   render({ item, row, index, columns, isNarrow, narrow, isActive, isOpen, isGone, href, onFocus }) {
     const tab = isActive ? 0 : -1;
+    // Elements are for places of the list, because new ones for each row would be slow.
+    if (this._drawn.key !== row.key || this._drawn.columns !== columns) {
+      this._drawn = { key: row.key, texts: [], tints: [], columns };
+    }
     return html`
       <div class=${classes("table__row", isOpen && "is-open", isGone && "is-gone")} role="row" tabindex=${tab}
         aria-rowindex=${index + 2} aria-selected=${isOpen} data-index=${index} onFocusIn=${() => onFocus(item.key)}>
         ${isNarrow
     ? html`<div class="cell cell--narrow" role="gridcell">${narrow(row, tab, href)}</div>`
-    : columns.map((/** @type {Column} */ one) => html`
-          <${Cell} key=${one.id} column=${one} row=${row} tab=${tab} href=${one.isMain ? href : ""} />`)}
+    : columns.map((/** @type {Column} */ one, /** @type {number} */ place) => this._cell(one, place, row, tab, href))}
       </div>`;
   }
-}
 
-/** @param {{column: Column, row: any, tab: number, href: string}} props */
-function Cell({ column, row, tab, href }) {
-  const text = column.text(row);
-  const before = useRef(text);
-  const tint = useRef(0);
-  if (before.current !== text) {
-    const isFirst = before.current === "";
-    before.current = text;
+  /**
+   * @param {Column} column
+   * @param {number} place
+   * @param {any} row
+   * @param {number} tab
+   * @param {string} href
+   */
+  _cell(column, place, row, tab, href) {
+    const { texts, tints } = this._drawn;
+    const text = column.text(row);
     // Two names, so that a second change begins the animation again.
-    if (!isFirst) tint.current = tint.current === 1 ? 2 : 1;
+    if (texts[place] && texts[place] !== text) tints[place] = tints[place] === 1 ? 2 : 1;
+    texts[place] = text;
+    const content = column.cell ? column.cell(row, tab) : text;
+    return html`
+      <div class=${column.align === "end" ? "cell cell--end" : "cell"} role="gridcell" data-tint=${tints[place] || null}>
+        ${column.isMain ? html`<a class="row-link" href=${href} tabindex="-1">${content}</a>` : content}
+      </div>`;
   }
-  const content = column.cell ? column.cell(row, tab) : text;
-  return html`
-    <div class=${classes("cell", column.align === "end" && "cell--end")} role="gridcell"
-      data-tint=${tint.current || null}>
-      ${href ? html`<a class="row-link" href=${href} tabindex="-1">${content}</a>` : content}
-    </div>`;
 }
 
 /** @param {{item: GroupItem, index: number, span: number, isActive: boolean, onFocus: (key: string) => void}} props */
@@ -344,7 +353,7 @@ function useVisibleRange(body, count, height) {
       removeEventListener("scroll", look);
       removeEventListener("resize", look);
     };
-  }, [count, height]);
+  }, [height]);
   if (count <= FEW) return [0, count];
   const first = Math.min(range[0], Math.max(0, count - 1));
   return [first, Math.min(count, range[1])];

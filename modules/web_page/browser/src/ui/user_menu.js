@@ -25,7 +25,7 @@ function Choice({ legend, name, options, chosen }) {
 export function UserMenu() {
   const local = Intl.DateTimeFormat().resolvedOptions().timeZone;
   return html`
-    <button type="button" class="nav__item user-button" popovertarget="user-menu" aria-label="settings and user">
+    <button type="button" class="nav__item user-button" popovertarget="user-menu" title="settings and user">
       <${Icon} name="circleUser" /><span class="nav__text">${boot.user.name || "user"}</span>
     </button>
     <div id="user-menu" class="user-menu" popover="auto" role="dialog" aria-label="settings and user">
