@@ -456,3 +456,28 @@ def test_somebody_changes_the_store(
     else:
         text = attrs.evolve(session, **change).to_bytes()
         assert type(session).from_bytes(session.key, text + b"x") is None
+
+
+def test_metrics(stand: PageStand, browser: PageBrowser) -> None:
+    stand.can_sign_in()
+    browser.sign_in("wrong")
+    browser.sign_in()
+    returned(PageBrowser(stand), begun(PageBrowser(stand)))
+    other = PageBrowser(stand)
+    returned(other, begun(other))
+    stand.pair.store.down = True
+    browser.sign_in()
+    registry = stand.module._api.metrics
+    found = {
+        labels: registry.get_sample_value(
+            "kas_web_page_sign_ins_total", {"method": labels[0], "result": labels[1]}
+        )
+        for labels in (
+            ("token", "accepted"),
+            ("token", "refused"),
+            ("token", "failed"),
+            ("oidc", "accepted"),
+        )
+    }
+    assert set(found.values()) == {1.0}
+    assert registry.get_sample_value("kas_web_page_user_sessions") == 2
