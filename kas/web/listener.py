@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.interfaces import IAddress, IProtocolFactory, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource, getChildForRequest
@@ -204,6 +204,16 @@ _NO_PAGE = _NoPage()  # type: ignore[no-untyped-call]
 class PageSite(BoundedSite):
     """Site that finds the resource for a path by the prefixes of modules."""
 
+    def __init__(
+        self, request: Callable[..., BoundedRequest], bounds: Bounds, pages: Pages
+    ) -> None:
+        super().__init__(request, bounds)
+        self._pages = pages
+
+    def protocol_for(self, line: bytes) -> IProtocolFactory | None:
+        path = line.split(b" ", 2)[1:2]
+        return self._pages.protocol_for(path[0]) if path else None
+
     def getResourceFor(self, request: WebRequest) -> Any:
         request.site = self
         request.sitepath = []
@@ -227,7 +237,7 @@ class WebFactory(DrainingFactory):
         def request(*arguments: Any) -> WebRequest:
             return WebRequest(pages, self.counters, proxies, *arguments)
 
-        self.site = PageSite(request, Bounds(limits, clock, memory, self))
+        self.site = PageSite(request, Bounds(limits, clock, memory, self), pages)
 
     def connect(self, address: IAddress) -> Any:
         return self.site.buildProtocol(address)

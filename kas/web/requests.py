@@ -8,13 +8,18 @@ from io import BytesIO
 from typing import Any, Protocol
 
 import attrs
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IProtocolFactory,
+    IReactorTime,
+)
 from twisted.internet.protocol import connectionDone
 from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
 from kas.web.draining import DrainingFactory
+from kas.web.handed_over import HandedOver
 from tunnel.errors import CallError
 from tunnel.grpc.memory import RequestMemory, RequestShare
 from tunnel.toolkit.timers import cancel_call
@@ -309,6 +314,23 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
         if bounds.factory.leaves(self):
             connection.go_away()
 
+    def lineReceived(self, line: bytes) -> None:
+        """Handle a line of a head, or hand the connection over."""
+        # twisted.web has no public name for the state between two requests.
+        begins = self._HTTPChannel__first_line and line and not self.requests
+        factory = self.site.protocol_for(line) if begins else None
+        if factory is None or not self.persistent:
+            super().lineReceived(line)
+            return
+        rest = self.clearLineBuffer()
+        self.setRawMode()
+        self.setTimeout(None)
+        self._networkProducer.unregisterProducer()
+        bounds = self.site.bounds
+        self.upgraded = handed = HandedOver(factory)
+        handed.begin(self, bounds.clock, RequestShare(bounds.memory))
+        handed.request_received(line, rest)
+
     def rawDataReceived(self, data: bytes) -> None:
         """Handle bytes that follow the head of a request."""
         if self.upgraded is not None:
@@ -402,6 +424,15 @@ class BoundedSite(_Site):  # type: ignore[misc]
             timeout=bounds.limits.idle,
             reactor=bounds.clock,
         )
+
+    def protocol_for(self, line: bytes) -> IProtocolFactory | None:
+        """
+        Return the factory of the protocol that handles a request; None if this site
+        does.
+
+        :param line: the first line of the request.
+        """
+        return None
 
     def acceptableProtocols(self) -> list[bytes]:
         return [b"http/1.1"]

@@ -17,16 +17,26 @@ import attrs
 
 from modules.kubernetes_api.browsers import cut_query, session
 from modules.kubernetes_api.websocket_tokens import REQUEST, WebSocketTokens
-from tunnel.api import SESSION_COOKIE, Access, Impersonation
+from tunnel.api import (
+    CSRF_FIELD,
+    PAGE_SESSION,
+    SESSION_COOKIE,
+    Access,
+    Impersonation,
+    is_page_csrf,
+    page_session,
+)
 from tunnel.errors import TunnelError
 from tunnel.http1 import HeadNote, RequestHead, RequestParser
 from tunnel.kubernetes import escapes_root, impersonation_fields
 
 __all__ = [
     "MAX_NOTED",
+    "PAGE_PREFIX",
     "Entry",
     "OutgoingFields",
     "Refused",
+    "parse_page_request",
     "parse_request",
     "request_parser",
 ]
@@ -40,6 +50,9 @@ _BEARER: Final = re.compile(
 _PARTS: Final[HeadNote[tuple[str, str, str]]] = HeadNote()
 
 _AGENTS: Final = b"/agents/"
+
+#: Prefix of the requests of kas' own page, at the listener for pages.
+PAGE_PREFIX: Final = "/agents"
 
 _ALLOWED: Final = re.compile(rb"impersonate-(?:user|group|uid|extra-.+)")
 _SINGLE: Final = (b"impersonate-user", b"impersonate-uid")
@@ -59,6 +72,10 @@ _OVERHEAD: Final = 256
 #: such head with the identity of a user in a hundred groups.  Longer fields would be
 #: stored for each head of each connection.
 MAX_NOTED: Final = 8192
+
+
+#: Fields in which browsers say where a request comes from, and what for.
+_FETCHED: Final = re.compile(rb"\r\nsec-fetch-(site|dest):[ \t]*([^\r]*)")
 
 
 class Refused(TunnelError):
@@ -100,6 +117,7 @@ def request_parser(max_count: int, cross_origin: bool = False) -> RequestParser:
             *more,
             b"authorization",
             b"cookie",
+            CSRF_FIELD.encode(),
             b"gitlab-agent-id",
             b"x-csrf-token",
             b"impersonate-*",
@@ -211,6 +229,50 @@ def parse_request(
             "both from a user's token; an agent's token is for agentk only"
         )
     return Entry(kind, agent, token, path + mark + query, wants_token)
+
+
+def parse_page_request(head: RequestHead, tokens: WebSocketTokens) -> Entry:
+    """
+    Read session and target of a request of kas' own page.
+
+    The page, and the clusters of all agents, are one origin for a browser.  So only
+    scripts of the page may read responses, and a browser must not show them: it says
+    where a request comes from, and what for.
+
+    :param tokens: decrypts tokens of WebSockets, for which browsers say neither.
+    :raises Refused: with 400, 401 or 403.
+    """
+    path, mark, query = head.target.partition(b"?")
+    named, _, path = path.removeprefix(_AGENTS).partition(b"/")
+    path = b"/" + path
+    if not head.target.startswith(_AGENTS) or _AGENT.fullmatch(named) is None:
+        raise Refused(400, "client -> kas: the path names no agent")
+    if escapes_root(path):
+        raise Refused(
+            400, "client -> kas: the dot segments of the path lead out of the cluster"
+        )
+    if head.upgrade.lower() == b"websocket":
+        entry = _of_page(head, named, {}, path, tokens)
+        if entry is None or entry.kind != PAGE_SESSION:
+            raise unauthorized("a WebSocket of the page needs a token")
+        entry.target = path + mark + query
+        return entry
+    cookies = [one.decode("latin-1") for one in head.taken.get(b"cookie", ())]
+    token = page_session(cookies)
+    if not token:
+        raise unauthorized("sign in to the page")
+    said = dict(_FETCHED.findall(b"\r\n" + head.fields.lower()))
+    if said != {b"site": b"same-origin", b"dest": b"empty"}:
+        raise Refused(403, "client -> kas: only scripts of kas' own page may ask this")
+    csrf = head.taken.get(CSRF_FIELD.encode(), [b""])[0].decode("latin-1")
+    if head.method not in (b"GET", b"HEAD") and not is_page_csrf(token, csrf):
+        raise Refused(403, f"client -> kas: {CSRF_FIELD} is missing or wrong")
+    ours: dict[bytes, list[bytes]] = {}
+    if REQUEST in query:
+        query, ours = cut_query(query)
+        mark = b"?" if query else b""
+    wants_token = ours.get(REQUEST) == [b"true"] and head.method == b"GET"
+    return Entry(PAGE_SESSION, named.decode(), token, path + mark + query, wants_token)
 
 
 def _of_page(

@@ -31,9 +31,11 @@ from modules.kubernetes_api.fields import (
 )
 from modules.kubernetes_api.forwarded import TrustedProxies
 from modules.kubernetes_api.frontdoor import (
+    PAGE_PREFIX,
     Entry,
     OutgoingFields,
     Refused,
+    parse_page_request,
     parse_request,
     request_parser,
 )
@@ -59,6 +61,7 @@ from modules.kubernetes_api.websocket_tokens import (
 from modules.kubernetes_api.writes import READS, credential_field
 from tunnel import __version__
 from tunnel.api import (
+    PAGE_SESSION,
     SESSION_COOKIE,
     Access,
     AgentPathsStarted,
@@ -194,6 +197,17 @@ class Held(Sharing, Protocol):
         """End the request or connection, because kas is stopping."""
 
 
+class PageDoor:
+    """Handler of the requests of kas' own page."""
+
+    def __init__(self, server: KubernetesApiServer) -> None:
+        self._server = server
+
+    def request_received(self, exchange: Exchange) -> RequestReceiver | None:
+        """See `tunnel.http1.RequestHandler`."""
+        return self._server.page_request_received(exchange)
+
+
 class KubernetesApiServer:
     """
     kas' half of the module, which serves the Kubernetes API of each connected agent's
@@ -265,6 +279,17 @@ class KubernetesApiServer:
             render_error=self._render,
         )
 
+        #: The same for kas' own page, whose users have sessions and nothing else.
+        self.page_front = HttpServerFactory(
+            PageDoor(self),
+            api.clock,
+            parser=request_parser(settings.max_header_count),
+            limits=settings.front_limits(),
+            write=api.write,
+            render_error=self._render,
+        )
+        api.web.hand_over(PAGE_PREFIX, self.page_front)
+
     async def start(self) -> None:
         """Start to listen, and register metrics."""
         self.api.metrics.register(self.metrics)
@@ -288,8 +313,9 @@ class KubernetesApiServer:
             self.api.metrics.unregister(self.metrics)
             self.api.metrics.unregister(self.shares)
         self._stopping = True
-        self.front.drain()
-        self.front.abort_all()
+        for front in (self.front, self.page_front):
+            front.drain()
+            front.abort_all()
         for_each(
             self.shares.all(),
             lambda one: one.client_gone(CallError(Status.UNAVAILABLE, "kas stops")),
@@ -300,6 +326,7 @@ class KubernetesApiServer:
     def _draining(self, _: object) -> None:
         # Running requests may finish; their connections accept no further request.
         self.front.drain()
+        self.page_front.drain()
         for_each(tuple(self.watches), lambda watch: watch.end_watch(), "ending a watch")
 
     # Requests.
@@ -324,8 +351,22 @@ class KubernetesApiServer:
         except Refused as refused:
             self._refused(exchange, refused, fields)
             return None
+        return self._entered(exchange, entry, fields)
+
+    def page_request_received(self, exchange: Exchange) -> RequestReceiver | None:
+        """Handle a request of kas' own page, like `request_received`."""
+        try:
+            entry = parse_page_request(exchange.head, self.tokens)
+        except Refused as refused:
+            self._refused(exchange, refused, ISOLATED)
+            return None
+        return self._entered(exchange, entry, b"")
+
+    def _entered(
+        self, exchange: Exchange, entry: Entry, fields: bytes
+    ) -> RequestReceiver:
         request = ProxiedRequest(self, exchange, entry.target, fields)
-        if entry.kind == SESSION_COOKIE:
+        if entry.kind in (SESSION_COOKIE, PAGE_SESSION):
             request.isolate()
         if entry.wants_token:
             request.wants = SealedCredential(entry.kind, entry.agent, entry.token)
@@ -342,7 +383,9 @@ class KubernetesApiServer:
         if exchange.head.upgrade and wants_watches(exchange.head, entry.target):
             return self._aggregate(exchange, answer, fields)
         served = self._paths.find(entry.target)
-        if served is not None and exchange.head.target.startswith(self._agents):
+        if served is not None and exchange.head.target.startswith(
+            (self._agents, PAGE_PREFIX.encode())
+        ):
             return self._serve_path(exchange, served, entry, answer, fields)
         # The result of the check is nearly always known already; a callback would cost
         # more than the lookup.
@@ -370,7 +413,7 @@ class KubernetesApiServer:
         answer: Access | Deferred[Access],
         fields: bytes,
     ) -> RequestReceiver:
-        if entry.kind == SESSION_COOKIE:
+        if entry.kind in (SESSION_COOKIE, PAGE_SESSION):
             fields += ISOLATED
         request = PathRequest(self, exchange, served, entry.target, fields)
         if not isinstance(answer, Deferred):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -236,3 +237,69 @@ def test_names_of_clusters_are_text(stand: PageStand) -> None:
     expect(page.get_by_text("onerror=alert(1)").first).to_be_visible()
     assert dialogs == []
     assert page.locator("img").count() == 0
+
+
+#: What a script of the page tries at the Kubernetes API of the cluster main.
+_SCRIPT = """async ([csrf, namespace]) => {
+  const api = "/agents/main/api/v1";
+  const list = `${api}/namespaces/${namespace}/configmaps`;
+  // A request that waits for ever must not let the test wait, too.
+  const get = (url) => fetch(url, {signal: AbortSignal.timeout(20000)});
+  const send = (method, url, body, headers = {}) =>
+    fetch(url, {method, body: JSON.stringify(body), headers: {
+      "Content-Type": "application/json", ...headers},
+      signal: AbortSignal.timeout(20000)});
+  const map = {apiVersion: "v1", kind: "ConfigMap", metadata: {name: "page"}};
+  const seen = {};
+  seen.read = (await get(`${api}/namespaces`)).status;
+  seen.without = (await send("POST", list, map)).status;
+  seen.created = (await send("POST", list, map, {"X-Kas-Csrf": csrf})).status;
+  const asked = await get(`${list}?kas-websocket-token-request=true`);
+  const {token} = await asked.json();
+  const url = `wss://${location.host}${list}?watch=1`;
+  const socket = new WebSocket(url, ["binary.k8s.io",
+    `websocket-token.kas.gitlab.com.${token}`]);
+  const event = await new Promise((done) => {
+    socket.onmessage = async ({data}) =>
+      done(JSON.parse(await new Blob([data]).text()));
+    socket.onerror = socket.onclose = () => done({type: "failed"});
+    setTimeout(() => done({type: "late"}), 20000);
+  });
+  seen.watched = [event.type, event.object?.metadata.name];
+  socket.close();
+  // A response that goes on, and pages on other connections beside it.
+  const watch = await get(`${list}?watch=1`);
+  const reader = watch.body.getReader();
+  seen.stream = new TextDecoder().decode((await reader.read()).value).includes("page");
+  seen.beside = (await get("/ui/api/session")).status;
+  await reader.cancel();
+  const ended = await send("DELETE", `${list}/page`, {}, {"X-Kas-Csrf": csrf});
+  seen.deleted = ended.status;
+  return seen;
+}"""
+
+
+def test_kubernetes_api(stand: PageStand) -> None:
+    """Scripts of the page reach the cluster as their user; a link does not."""
+    live = stand.live
+    token = token_of(live, "page-api", live.cluster)
+    page = stand.open("/")
+    stand.sign_in(page, token)
+    expect(page.get_by_role("heading", name="Fleet")).to_be_visible()
+    csrf = json.loads(page.locator("#boot").text_content() or "")["csrf"]
+    # The default ConfigMap of each namespace is older than the watch.
+    seen = page.evaluate(_SCRIPT, [csrf, live.namespace])
+    assert seen.pop("watched")[0] == "ADDED"
+    assert seen == {
+        "read": 200,
+        "without": 403,
+        "created": 201,
+        "stream": True,
+        "beside": 200,
+        "deleted": 200,
+    }
+    answer = page.goto(f"{stand.origin}/agents/main/api/v1/namespaces")
+    assert answer is not None
+    assert answer.status == 403
+    assert answer.headers["content-security-policy"] == "sandbox"
+    stand.faults.clear()

@@ -148,8 +148,11 @@ from tunnel.api.modules import (
 )
 from tunnel.api.network import IListeners, INetwork, IRedisPublisher
 from tunnel.api.page_callers import (
+    CSRF_FIELD,
     PAGE_COOKIE,
     PageCaller,
+    is_page_csrf,
+    page_csrf,
     page_session,
 )
 from tunnel.api.peers import IPeers, OtherKas
@@ -203,6 +206,7 @@ from tunnel.api.workers import ISharedCount, IWorkers
 
 __all__ = [
     "CLIENT_ADDRESS",
+    "CSRF_FIELD",
     "DEFAULT_OPTIONS",
     "MAX_SCOPE",
     "OPERATOR",
@@ -340,7 +344,9 @@ __all__ = [
     "WebSocketRequest",
     "agents_match",
     "common_columns",
+    "is_page_csrf",
     "is_period",
+    "page_csrf",
     "page_session",
     "program_of",
     "project_of",

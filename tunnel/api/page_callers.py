@@ -4,7 +4,9 @@ Users of pages: by a bearer token, or by a session of kas' own page (`IWeb.mount
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -15,11 +17,21 @@ from twisted.internet.interfaces import IAddress
 from tunnel.api.users import PAGE_SESSION, Access, IUsers, Reach
 from tunnel.errors import CallError, Status
 
-__all__ = ["PAGE_COOKIE", "PageCaller", "page_session"]
+__all__ = [
+    "CSRF_FIELD",
+    "PAGE_COOKIE",
+    "PageCaller",
+    "is_page_csrf",
+    "page_csrf",
+    "page_session",
+]
 
 #: Cookie of a session of kas' own page.  With this prefix, browsers accept the cookie
 #: only over TLS and only from kas itself.
 PAGE_COOKIE: Final = "__Host-kas"
+
+#: Header field with `page_csrf`.
+CSRF_FIELD: Final = "x-kas-csrf"
 
 #: Maximum characters of the name of a client's program.
 MAX_PROGRAM = 256
@@ -37,6 +49,22 @@ def page_session(cookies: Iterable[str]) -> str:
     pairs = (pair.strip().partition("=") for pair in ";".join(cookies).split(";"))
     found = [value for name, _, value in pairs if name == PAGE_COOKIE]
     return found[0] if len(found) == 1 else ""
+
+
+def page_csrf(session: str) -> str:
+    """
+    Return the CSRF token of a session, which only kas' own page knows: it sends the
+    token with each change, in the header field `CSRF_FIELD`.
+
+    :param session: the value of `PAGE_COOKIE`.
+    """
+    digest = hashlib.sha256(b"kas page csrf:" + session.encode()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def is_page_csrf(session: str, token: str) -> bool:
+    """Return whether *token* is the `page_csrf` of a session."""
+    return hmac.compare_digest(page_csrf(session).encode(), token.encode())
 
 
 def _is_own_page(origin: str, own_origin: str, site: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from twisted.internet.interfaces import IAddress
+from twisted.internet.interfaces import IAddress, IProtocolFactory
 from zope.interface import Attribute, Interface
 
 if TYPE_CHECKING:
@@ -171,6 +171,17 @@ class IWeb(Interface):
             only this path.
         :raises ValueError: the prefix is invalid, or a module already serves this
             prefix, or a prefix above or below it.
+        """
+
+    def hand_over(prefix: str, factory: IProtocolFactory) -> None:
+        """
+        Let a protocol handle each request below *prefix*, until the module stops.
+
+        The protocol gets the client's connection, from the first byte of the request
+        on, for this request only: kas adds ``Connection: close`` to the request, so
+        that the client sends further ones on other connections.  The limits of the
+        listener on sizes and times do not apply to the request, and the factory has to
+        drain its protocols when kas stops.  The conditions of `mount` apply.
         """
 
     def web_socket(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any
 
 import attrs
+from twisted.internet.interfaces import IProtocolFactory
 from twisted.logger import Logger
-from twisted.web.resource import IResource
+from twisted.web.resource import IResource, Resource
 from zope.interface import implementer
 
 from tunnel.api import AcceptedWebSocket, IWeb, WebSocketRequest
@@ -41,6 +43,25 @@ class Mount:
         if self.prefix == ROOT:
             return ()
         return tuple(self.prefix[1:].encode().split(b"/"))
+
+
+class ProtocolPage(Resource):
+    """
+    Place of a protocol among the pages.
+
+    As a resource, it is only used if a listener cannot hand over connections.
+    """
+
+    isLeaf = True
+
+    def __init__(self, factory: IProtocolFactory) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.factory = factory
+
+    def render(self, request: Any) -> bytes:
+        """Refuse the request."""
+        request.setResponseCode(501)
+        return b""
 
 
 class Pages:
@@ -116,6 +137,16 @@ class Pages:
                 return found
         return None
 
+    def protocol_for(self, target: bytes) -> IProtocolFactory | None:
+        """
+        Return the factory of the protocol that handles a request; None if none does.
+
+        :param target: the target of the request, as the client sent it.
+        """
+        mount = self.find(target.partition(b"?")[0].split(b"/")[1:])
+        page = None if mount is None else mount.resource
+        return page.factory if isinstance(page, ProtocolPage) else None
+
 
 @implementer(IWeb)
 class ModuleWeb:
@@ -151,6 +182,11 @@ class ModuleWeb:
     ) -> None:
         """Open WebSockets at *prefix* and below."""
         self.mount(prefix, WebSocketPage(self._name, accept, self._pages.sockets))
+
+    def hand_over(self, prefix: str, factory: IProtocolFactory) -> None:
+        """Let protocols of *factory* handle requests below *prefix*."""
+        # Not worth a line of the log without a listener: the protocol has another one.
+        self._pages.mount(self._name, prefix, ProtocolPage(factory))
 
     def mount(self, prefix: str, resource: IResource) -> None:
         """Serve *resource* below *prefix*."""

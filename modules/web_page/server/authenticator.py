@@ -306,10 +306,11 @@ class SessionAuthenticator:
             raise
         renewed = attrs.evolve(credential, signed_in=signed_in)
         sealed = secret.seal(renewed.to_bytes())
+        # From now on, the former refresh token may be worth nothing.
+        self._open[secret.key] = renewed
         await self._sessions.replace(
             secret.key, lambda one: attrs.evolve(one, sealed=sealed, renewing_until=0.0)
         )
-        self._open[secret.key] = renewed
         return renewed
 
     def _provider(self, name: str) -> ISignInProvider:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
 import os
 import re
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from tunnel.api import page_csrf
 
 __all__ = ["SessionSecret"]
 
@@ -45,9 +46,8 @@ class SessionSecret:
         #: Key of the session in the store.
         self.key = hashlib.sha256(b"kas page session:" + raw).hexdigest()
         self._cipher = AESGCM(hashlib.sha256(b"kas page credential:" + raw).digest())
-        #: Token that the page sends with each change, so that no other page can make
-        #: the browser send it.
-        self.csrf = _encoded(hashlib.sha256(b"kas page csrf:" + raw).digest())
+        #: See `tunnel.api.page_csrf`.
+        self.csrf = page_csrf(text)
 
     @classmethod
     def new(cls, random: Callable[[int], bytes] = os.urandom) -> SessionSecret:
@@ -73,10 +73,6 @@ class SessionSecret:
             )
         except (InvalidTag, ValueError):
             raise ValueError("the stored session was changed") from None
-
-    def is_csrf(self, token: str) -> bool:
-        """Return whether *token* is the session's `csrf`."""
-        return hmac.compare_digest(token.encode(), self.csrf.encode())
 
     def __repr__(self) -> str:
         return f"<SessionSecret {self.key[:8]}>"

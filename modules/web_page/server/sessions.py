@@ -50,6 +50,10 @@ _MAX_TEXT: Final = 200
 #: Number of sessions that are read at the same time after a restart.
 _AT_ONCE: Final = 20
 
+#: Maximum number of attempts to change a session that other kas change, too: each of
+#: them changes it at most once in `TOUCH_SECONDS`.
+_MAX_TRIES: Final = 5
+
 #: Seconds until the store is followed again after an error.
 _RETRY_SECONDS: Final = 5.0
 
@@ -208,17 +212,27 @@ class UserSessions:
         """
         Change a session in the store, and return it; None if it has ended.
 
-        :raises CallError: UNAVAILABLE if the store cannot be changed; ABORTED if
-            another kas changes the session now.
+        :param change: called again if another kas changes the session meanwhile.
+        :raises CallError: UNAVAILABLE if the store cannot be changed; ABORTED if other
+            kas change the session all the time.
         """
-        stored = await self._store.get(key)
-        before = None if stored is None else UserSession.from_bytes(key, stored.value)
-        if stored is None or before is None:
-            self._forget(key)
-            return None
-        after = change(before)
-        await self._put(after, stored.version)
-        return after
+        for tries in range(_MAX_TRIES, 0, -1):
+            stored = await self._store.get(key)
+            before = (
+                None if stored is None else UserSession.from_bytes(key, stored.value)
+            )
+            if stored is None or before is None:
+                self._forget(key)
+                return None
+            after = change(before)
+            try:
+                await self._put(after, stored.version)
+            except CallError as error:
+                if error.status is not Status.ABORTED or tries == 1:
+                    raise
+            else:
+                return after
+        return None
 
     async def reserve(
         self, key: str, seconds: float

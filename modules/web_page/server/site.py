@@ -35,10 +35,17 @@ from modules.web_page.server.sign_in import (
     PageSignIn,
     is_own_path,
 )
-from tunnel.api import PAGE_COOKIE, IServerModuleApi, PageCaller, page_session
+from tunnel.api import (
+    CSRF_FIELD,
+    PAGE_COOKIE,
+    IServerModuleApi,
+    PageCaller,
+    is_page_csrf,
+    page_session,
+)
 from tunnel.errors import CallError, Status
 
-__all__ = ["CSRF_FIELD", "PREFIX", "PageRoutes"]
+__all__ = ["PREFIX", "PageRoutes"]
 
 #: Path of the page.
 PREFIX: Final = "/ui"
@@ -46,9 +53,6 @@ PREFIX: Final = "/ui"
 #: Cookie of a sign-in that has begun, and of the selected theme.
 _BEGUN_COOKIE: Final = "__Host-kas-sign-in"
 _THEME_COOKIE: Final = "kas-theme"
-
-#: Header field with the CSRF token of the session.
-CSRF_FIELD: Final = "x-kas-csrf"
 
 #: HTTP status of each status of a call; 500 for others.
 _CODES: Final = {
@@ -304,7 +308,7 @@ class PageRoutes:
     async def _sign_out(self, request: Any) -> bytes:
         PageCaller.of(self._users, request)
         secret, _ = await self._authenticator.opened(_cookie(request))
-        if not secret.is_csrf(request.getHeader(CSRF_FIELD) or ""):
+        if not is_page_csrf(secret.text, request.getHeader(CSRF_FIELD) or ""):
             raise CallError(
                 Status.PERMISSION_DENIED, f"the field {CSRF_FIELD} is missing or wrong"
             )

@@ -281,6 +281,9 @@ class ServerApi(Api):
         self.stores = ModuleStores(scope, Stores(lambda: self.store, clock))
         self.capabilities = ModuleCapabilities(scope, CapabilityTable())
 
+    def hand_over(self, prefix: str, factory: Any) -> None:
+        self.handed_over = (prefix, factory)
+
     def open_stream(
         self,
         agent_id: str,

@@ -379,6 +379,28 @@ def test_renewal(stand: PageStand, browser: PageBrowser) -> None:
     assert stand.sessions[0].sealed != before
 
 
+def test_renewal_beside_another_change(stand: PageStand, browser: PageBrowser) -> None:
+    """Another kas records the use of the session while the provider renews it."""
+    stand.can_sign_in()
+    returned(browser, begun(browser))
+    (session,) = stand.sessions
+    store = stand.module._api.stores.open("sessions")
+    put, others = stand.module._sessions._put, [3]
+
+    async def put_later(changed: UserSession, version: int) -> None:
+        if changed.sealed != session.sealed and others[0]:
+            others[0] -= 1
+            await store.set(session.key, session.to_bytes())
+        await put(changed, version)
+
+    stand.module._sessions._put = put_later
+    stand.clock.advance(590)
+    assert browser.get("/ui/api/agents").status == 200
+    assert others == [0]
+    (renewed,) = stand.sessions
+    assert renewed.sealed != session.sealed
+
+
 def test_renewal_is_refused(stand: PageStand, browser: PageBrowser) -> None:
     stand.can_sign_in()
     returned(browser, begun(browser))
