@@ -101,9 +101,13 @@ local function number(text)
 end
 
 local meta = redis.call('HMGET', hash, 'epoch', 'version', 'bytes')
-local epoch, version = meta[1] or '', number(meta[2]) or 0
-local bytes = number(meta[3]) or 0
+local epoch, bytes = meta[1] or '', number(meta[3]) or 0
 if #epoch > 100 then epoch = '' end
+local version = number(meta[2])
+if not version then
+  -- Continue after the last known version if another program changed only this number.
+  version = meta[2] and epoch == known_epoch and known_version or 0
+end
 -- No clock shows this time, which is in the year 2112, and the limit leaves room for
 -- later versions.
 if version > 4503599627370496 then version = 0 end
