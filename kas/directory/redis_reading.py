@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import attrs
 from google.protobuf.message import DecodeError
@@ -41,10 +42,11 @@ MAX_KEYS = 1000
 #: hash with at most this many fields is read as a whole, at one moment.
 PAGE_FIELDS = 500
 
-#: Maximum fields of one hash, and maximum bytes of all its pages: ten times the number
-#: of agents of one kas, with about 1 KiB each.  Another program must have written more,
-#: and the key is removed.
-MAX_FIELDS, MAX_BYTES = 100_000, 128 * 1024 * 1024
+#: Maximum fields and maximum bytes that one call reads, from all hashes and pages.
+#: 10,000 agents with two replicas have 20,000 connections of about 400 bytes, and twice
+#: as many while all of them move to other kas.  kas needs a few times as much memory.
+#: If one hash alone exceeds a limit, another program wrote it, and the key is removed.
+MAX_FIELDS, MAX_BYTES = 50_000, 32 * 1024 * 1024
 
 #: Maximum bytes of one record; larger values are ignored.  The texts in a greeting of
 #: an agent, from which kas makes the record, have at most 16 KiB.
@@ -55,6 +57,24 @@ MAX_DIGITS = 15
 
 #: Maximum number of fields of dead kas that a lookup removes.
 MAX_DEAD_FIELDS = 100
+
+
+@attrs.define(eq=False)
+class _Total:
+    """Number of fields that one call has read, and their bytes."""
+
+    fields: int = 0
+    size: int = 0
+
+    def add(self, flat: Sequence[bytes]) -> None:
+        """Add a page of fields and their values."""
+        self.fields += len(flat) // 2
+        self.size += sum(map(len, flat))
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the fields exceed a limit."""
+        return self.fields > MAX_FIELDS or self.size > MAX_BYTES
 
 
 @attrs.define(eq=False)
@@ -103,15 +123,16 @@ class StoreReader:
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """Return the connections of an agent at living kas."""
-        found = await self._read(self._layout.agent(agent_id))
+        found = await self._read(self._layout.agent(agent_id), _Total())
         return [one for one in found if one.agent.agent_id == agent_id]
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
         """
         Return the connections of a project's agents, or of all agents, at living kas.
         """
+        total = _Total()
         if project_id:
-            found = await self._read(self._layout.project(project_id))
+            found = await self._read(self._layout.project(project_id), total)
             return [one for one in found if one.agent.project_id == project_id]
         with _as_store_down():
             members = await self._client.call("SMEMBERS", self._layout.everyone)
@@ -119,7 +140,7 @@ class StoreReader:
         found = []
         for kas_id, lease in leases.items():
             if lease is not None and kas_id != self._me:
-                found += await self._read(self._layout.held(kas_id))
+                found += await self._read(self._layout.held(kas_id), total)
         return found
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
@@ -134,9 +155,9 @@ class StoreReader:
                     found[agent_id] = int(value) / 1000
         return found
 
-    async def _read(self, key: bytes) -> list[AgentRecord]:
+    async def _read(self, key: bytes, total: _Total) -> list[AgentRecord]:
         with _as_store_down():
-            fields = await self._fields(key)
+            fields = await self._fields(key, total)
             unknown = {
                 record.kas_id
                 for record in fields.values()
@@ -150,7 +171,8 @@ class StoreReader:
             if lease is not None:
                 dead.discard(kas_id)
                 kas = KasRecord.from_message(lease.kas)
-                self.leases[kas_id] = kas
+                if len(self.leases) < MAX_KAS:
+                    self.leases[kas_id] = kas
                 if self.listener is not None:
                     self.listener.lease(kas)
         if dead:
@@ -161,30 +183,48 @@ class StoreReader:
             if record is not None and record.kas_id not in dead
         ]
 
-    async def _fields(self, key: bytes) -> dict[bytes, AgentRecord | None]:
+    async def _fields(
+        self, key: bytes, total: _Total
+    ) -> dict[bytes, AgentRecord | None]:
         """
         Return the records in a hash, in pages, because another program may have written
         any number of fields.
+
+        :param total: the fields of the call, to which the fields of this hash are
+            added.
+        :raises StoreDown: if the hash is too large, or if the call reads too much.
         """
         fields: dict[bytes, AgentRecord | None] = {}
-        size = 0
+        own = _Total()
+        limits = f"{MAX_FIELDS} fields or {MAX_BYTES // 1024**2} MiB"
         cursor: bytes = b"0"
         while True:
             cursor, flat = await self._client.call(
                 "HSCAN", key, cursor, "COUNT", PAGE_FIELDS
             )
-            fields.update(zip(flat[::2], map(read_record, flat[1::2]), strict=True))
-            size += sum(map(len, flat))
-            if cursor == b"0":
-                return fields
-            if len(fields) > MAX_FIELDS or size > MAX_BYTES:
+            own.add(flat)
+            total.add(flat)
+            if own.is_too_large:
                 self._client.foreign(key)
                 shown = key.decode(errors="backslashreplace")[:200]
                 raise StoreDown(
-                    f"{shown} in Redis has more than {MAX_FIELDS} fields or "
-                    f"{MAX_BYTES // 1024**2} MiB: check which other program writes "
-                    "there"
+                    f"{shown} in Redis has more than {limits}: check which other "
+                    "program writes there"
                 )
+            if total.is_too_large:
+                # Keep nothing, but read on, because this hash alone may be too large.
+                fields.clear()
+            else:
+                records = map(read_record, flat[1::2])
+                fields.update(zip(flat[::2], records, strict=True))
+            if cursor == b"0":
+                break
+        if total.is_too_large:
+            raise StoreDown(
+                f"the agents of all kas in Redis have more than {limits}: check which "
+                f"other program writes below {self._layout.prefix}"
+            )
+        return fields
 
     def _delete_stale(
         self,
@@ -198,14 +238,15 @@ class StoreReader:
         The leases of these kas are removed, too.  A kas that has just recovered notices
         the missing lease at its next transaction, and writes all its records again.
         """
-        gone = [
-            field
+        every = (
+            (field, record.kas_id)
             for field, record in fields.items()
             if record is not None and record.kas_id in dead
-        ]
+        )
+        gone = dict(islice(every, MAX_DEAD_FIELDS))
         commands: list[Command] = [
-            *(("DEL", self._layout.lease(one)) for one in dead),
-            ("HDEL", key, *gone[:MAX_DEAD_FIELDS]),
+            *(("DEL", self._layout.lease(one)) for one in set(gone.values())),
+            ("HDEL", key, *gone),
         ]
         self._client.transaction(commands).addErrback(trap_redis_errors)
 

@@ -25,6 +25,9 @@ known epoch, or the version is older than the last known version, Redis has lost
 the backend logs this, and notifies watches that they have to read again.  Each script
 receives the last known version of its kas, and sets a new epoch if the version in Redis
 is older; so every kas notices the loss, even after a later write.
+
+Another program may write anything to these keys.  A value, version or number of bytes
+that kas cannot have written counts as missing, so that the next `set` replaces it.
 """
 
 from __future__ import annotations
@@ -42,7 +45,12 @@ from kas.config.redis import Redis
 from kas.redis import Command, RedisClient, RedisRefused, RedisUnavailable
 from tunnel.api import StoredValue, StoreEvent, StoreEventType
 from tunnel.errors import CallError, Status
-from tunnel.hosting.stores import DEFAULT_LIMITS, BackendListener, StoreLimits
+from tunnel.hosting.stores import (
+    DEFAULT_LIMITS,
+    BackendListener,
+    StoreLimits,
+    is_key,
+)
 from tunnel.toolkit.until import until
 
 __all__ = ["RedisBackend"]
@@ -67,8 +75,8 @@ _MAX_MESSAGE = 1024
 #: wrote it.
 _HEAD_BYTES = 256
 
-# LARGEST and LONGEST are replaced by the maximum bytes of a value in Redis and of a
-# key.
+# LARGEST, LONGEST and BYTES are replaced by the maximum bytes of a value in Redis, of a
+# key and of a namespace.
 #
 # KEYS: the hash, and both sets. ARGV: channel, namespace, now or '', new epoch, the
 # last epoch and version that this kas knows, operation, and its arguments.
@@ -81,10 +89,30 @@ if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
+
+-- Return a number that kas can have written, and nil for any other text.  Each number
+-- has one text, because versions are compared as texts.  The largest one is 2^53 - 1,
+-- because Lua cannot count further.
+local function number(text)
+  if not text or #text > 16 then return nil end
+  if text ~= '0' and not string.find(text, '^[1-9]%d*$') then return nil end
+  local found = tonumber(text)
+  return found <= 9007199254740991 and found or nil
+end
+
 local meta = redis.call('HMGET', hash, 'epoch', 'version', 'bytes')
-local epoch, version = meta[1] or '', tonumber(meta[2] or 0)
-local bytes = tonumber(meta[3] or 0)
+local epoch, bytes = meta[1] or '', number(meta[3]) or 0
 if #epoch > 100 then epoch = '' end
+local version = number(meta[2])
+if not version then
+  -- Continue after the last known version if another program changed only this number.
+  version = meta[2] and epoch == known_epoch and known_version or 0
+end
+-- No clock shows this time, which is in the year 2112, and the limit leaves room for
+-- later versions.
+if version > 4503599627370496 then version = 0 end
+-- kas never stores more.
+if bytes > BYTES then bytes = 0 end
 
 -- Compare here, because the operation may change the version. The new epoch notifies
 -- every kas, even if the version exceeds the last known version until then.
@@ -95,9 +123,13 @@ end
 
 local function text(number) return string.format('%.0f', number) end
 
+-- Return the version as text, the expiry, and the length of the head of a value that
+-- kas can have written; nothing for any other value.
 local function split(stored)
+  if #stored > LARGEST then return nil end
   local _, last, its_version, expires = string.find(stored, '^(%d+):(%d+):')
-  return its_version, tonumber(expires), last
+  if (number(its_version) or 0) == 0 or not number(expires) then return nil end
+  return its_version, number(expires), last
 end
 
 local function changed(kind, key)
@@ -115,7 +147,7 @@ local function remove(key)
   if stored then
     local _, _, last = split(stored)
     redis.call('HDEL', hash, '=' .. key)
-    -- A value without a head was written by another program, and was never counted.
+    -- Another program wrote a value without a valid head, which was never counted.
     if last then bytes = math.max(0, bytes - #key - (#stored - last)) end
     changed('D', key)
   end
@@ -125,7 +157,7 @@ local function answer(status, ...) return {epoch, text(version), status, ...} en
 
 local function live(key)
   local stored = redis.call('HGET', hash, '=' .. key)
-  if not stored or #stored > LARGEST then return nil end
+  if not stored then return nil end
   local its_version, expires, last = split(stored)
   if not last then return nil end
   if expires > 0 and expires <= now then return nil end
@@ -146,8 +178,9 @@ end
 
 if what == 'sweep' then
   local first = redis.call('ZRANGE', ends, 0, 0, 'WITHSCORES')
-  if not first[1] then return answer('nothing') end
-  return answer('found', text(math.max(0, tonumber(first[2]) - now)))
+  local due = number(first[2])
+  if not due then return answer('nothing') end
+  return answer('found', text(math.max(0, due - now)))
 end
 
 if what == 'page' then
@@ -198,8 +231,9 @@ if stored then
 elseif redis.call('ZCARD', order) >= tonumber(ARGV[12]) then
   return answer('keys')
 end
-if size > tonumber(ARGV[13]) then return answer('bytes') end
-bytes = size
+if size > BYTES then return answer('bytes') end
+-- The number of bytes is too small if another program has changed it.
+bytes = math.max(0, size)
 local expires = 0
 if lasts > 0 then
   expires = now + lasts
@@ -219,7 +253,8 @@ return answer('found', text(version))
 def _script(limits: StoreLimits) -> str:
     largest = limits.value + _HEAD_BYTES
     text = _SCRIPT.replace("LARGEST", str(largest))
-    return text.replace("LONGEST", str(limits.key))
+    text = text.replace("LONGEST", str(limits.key))
+    return text.replace("BYTES", str(limits.bytes))
 
 
 @attrs.define(eq=False)
@@ -300,7 +335,6 @@ class RedisBackend:
             value,
             math.ceil((expires_after or 0.0) * 1_000_000),
             self._limits.keys,
-            self._limits.bytes,
             _SWEEP,
         )
         if status == b"found":
@@ -332,15 +366,8 @@ class RedisBackend:
         # another program wrote.
         begin = after.encode("utf-8", "surrogateescape")
         _, last, found = await self._run(name, "page", prefix, begin, limit, _SWEEP)
-        keys = []
-        for key in found:
-            try:
-                keys.append(key.decode())
-            except UnicodeDecodeError:
-                # Skip the key: kas never stores such a key, and could not request its
-                # value.
-                continue
-        return keys, last.decode("utf-8", "surrogateescape")
+        keys = [self._key(one) for one in found]
+        return [one for one in keys if one], last.decode("utf-8", "surrogateescape")
 
     async def sweep(self, name: str) -> float:
         status, *rest = await self._run(name, "sweep", _SWEEP)
@@ -369,9 +396,8 @@ class RedisBackend:
         Return commands that check whether Redis can be used: they make and undo a
         change, in a namespace that no module uses.
         """
-        limits = (self._limits.keys, self._limits.bytes, _SWEEP)
         return [
-            self._command("probe", "set", "k", "", "", 1, *limits),
+            self._command("probe", "set", "k", "", "", 1, self._limits.keys, _SWEEP),
             self._command("probe", "page", "", "", 1, _SWEEP),
             self._command("probe", "delete", "k", "", _SWEEP),
             ("DEL", *self._keys("probe")),
@@ -405,6 +431,17 @@ class RedisBackend:
             return int(value)
         except ValueError:
             raise self._foreign("a number is malformed") from None
+
+    def _key(self, data: bytes) -> str:
+        """
+        Return a module's key; empty if another program wrote *data*, because kas never
+        stores such a key, and modules could not request its value.
+        """
+        try:
+            key = data.decode()
+        except UnicodeDecodeError:
+            return ""
+        return key if is_key(key, self._limits) else ""
 
     def _foreign(self, problem: str) -> CallError:
         text = f"{problem}: does another program write below {self._channel}?"
@@ -457,25 +494,27 @@ class RedisBackend:
 
     def redis_message(self, data: bytes) -> None:
         """Report a change that any kas has made, which may be this kas."""
-        event = _read(data)
+        event = self._read(data)
         if event is not None:
             name, change = event
             self._tell(lambda listener: listener.changed(name, change))
 
+    def _read(self, data: bytes) -> tuple[str, StoreEvent] | None:
+        """Parse a message from the channel; return None if it has another format."""
+        kind, _, rest = data[:_MAX_MESSAGE].partition(b" ")
+        version, _, rest = rest.partition(b" ")
+        name, _, data = rest.partition(b" ")
+        key = self._key(data)
+        if not key:
+            return None
+        try:
+            event = StoreEvent(_TYPES[kind], key, int(version))
+            return name.decode(), event
+        except (KeyError, ValueError):
+            return None
+
 
 _TYPES = {b"S": StoreEventType.SET, b"D": StoreEventType.DELETED}
-
-
-def _read(data: bytes) -> tuple[str, StoreEvent] | None:
-    """Parse a message from the channel; return None if it has another format."""
-    kind, _, rest = data[:_MAX_MESSAGE].partition(b" ")
-    version, _, rest = rest.partition(b" ")
-    name, _, key = rest.partition(b" ")
-    try:
-        event = StoreEvent(_TYPES[kind], key.decode(), int(version))
-        return name.decode(), event
-    except (KeyError, ValueError):
-        return None
 
 
 def _other(key: str, version: bytes) -> CallError:

@@ -32,6 +32,10 @@ AGENTS = list_pb2.DESCRIPTOR.services_by_name["Agents"]
 #: GitLab shows a hundred agents.
 MAX_IDS = 1000
 
+#: Maximum bytes of a response about several agents, which kas reads one by one: clients
+#: accept no larger message.
+MAX_RESPONSE = 4 * 1024 * 1024
+
 _INT63 = 2**63 - 1
 
 
@@ -88,10 +92,20 @@ class AgentTrackerServer:
         for index, number in enumerate(request.agent_ids):
             if number <= 0:
                 raise _invalid(f"agent_ids[{index}]", "must be above 0")
-        found: list[ConnectedAgent] = []
+        infos: list[rpc_pb2.ConnectedAgentInfo] = []
+        size = 0
         for number in dict.fromkeys(request.agent_ids):
-            found += await self._api.agents.find(agent_id=str(number))
-        return rpc_pb2.GetConnectedAgentsByAgentIDsResponse(agents=self._infos(found))
+            found = await self._api.agents.find(agent_id=str(number))
+            for info in self._infos(found):
+                size += info.ByteSize()
+                if size > MAX_RESPONSE:
+                    text = (
+                        "the connections of these agents have more than "
+                        f"{MAX_RESPONSE // 1024**2} MiB: request fewer agents"
+                    )
+                    raise CallError(Status.RESOURCE_EXHAUSTED, text)
+                infos.append(info)
+        return rpc_pb2.GetConnectedAgentsByAgentIDsResponse(agents=infos)
 
     async def list(
         self, request: list_pb2.ListRequest, call: Any

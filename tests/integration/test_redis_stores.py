@@ -142,6 +142,130 @@ async def test_a_value_without_a_head(redis: redisserver.RedisServer) -> None:
         assert found is not None and found.value == b"2"
 
 
+_PLACE = "gitlab-kas:txkas1:store:mod/one"
+
+#: Heads of values that kas cannot have written.
+_HEADS = {
+    "zeros": "007:0:",
+    "zero": "0:0:",
+    "expiry": "1:00:",
+    "digits": "9" * 17 + ":0:",
+    "inexact": "9007199254740992:0:",
+    "never": "1:" + "9" * 400 + ":",
+    "5000": "1" * 5000 + ":0:",
+    "negative": "-1:0:",
+    "fraction": "1.5:0:",
+}
+
+
+@pytest.mark.parametrize("head", _HEADS.values(), ids=_HEADS)
+@pytest.mark.parametrize("secrets", [None, (b"a" * 32,)], ids=["plain", "sealed"])
+@pytest_twisted.ensureDeferred
+async def test_heads_of_another_program(
+    redis: redisserver.RedisServer, secrets: tuple[bytes, ...] | None, head: str
+) -> None:
+    """The value counts as missing for each operation."""
+    async with stand(redis, secrets=secrets) as one:
+        version = await one.store.set("k", b"1")
+        redis("HSET", _PLACE, "=k", head + "evil")
+        assert await one.store.get("k") is None
+        # Nothing becomes of an obsolete version.
+        assert await refused(one.store.set("k", b"2", version=version)) == (
+            Status.ABORTED
+        )
+        created = await one.store.set("k", b"2", version=0)
+        found = await one.store.get("k")
+        assert found is not None and (found.value, found.version) == (b"2", created)
+        redis("HSET", _PLACE, "=k", head + "evil")
+        assert await one.store.set("k", b"3") > created
+        redis("HSET", _PLACE, "=k", head + "evil")
+        assert not await one.store.delete("k")
+        assert [page async for page in one.store.keys()] == []
+        assert redis("HGET", _PLACE, "=k") is None
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["garbage", "nan", "inf", "-1", "1.5", "1e300", "007", "9" * 16, "9" * 5000],
+    ids=lambda number: number[:20] + f"-{len(number)}",
+)
+@pytest.mark.parametrize("field", ["version", "bytes"])
+@pytest_twisted.ensureDeferred
+async def test_numbers_of_another_program(
+    redis: redisserver.RedisServer, field: str, number: str
+) -> None:
+    """
+    The namespace works, versions increase although the time is the same, and its limit
+    of bytes is valid.
+    """
+    async with stand(redis) as one:
+        version = await one.store.set("k", b"1")
+        redis("HSET", _PLACE, field, number)
+        found = await one.store.get("k")
+        assert found is not None and (found.value, found.version) == (b"1", version)
+        second = await one.store.set("k", b"2", version=version)
+        assert second > version
+        assert await one.store.set("new", b"3", version=0) > second
+        redis("HSET", _PLACE, field, number)
+        assert await one.store.delete("new")
+        redis("HSET", _PLACE, field, number)
+        big = bytes(LIMITS.value)
+        for index in range(LIMITS.bytes // LIMITS.value):
+            # Each key is one byte long.
+            await one.store.set(str(index), big[1:])
+        too_much = one.store.set("x", big)
+        assert await refused(too_much) == Status.RESOURCE_EXHAUSTED
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_number_of_bytes_that_is_too_small(
+    redis: redisserver.RedisServer,
+) -> None:
+    async with stand(redis) as one:
+        await one.store.set("k", b"1" * 100)
+        redis("HSET", _PLACE, "bytes", 0)
+        await one.store.set("k", b"1")
+        assert redis("HGET", _PLACE, "bytes") == b"0"
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_version_in_the_future(
+    redis: redisserver.RedisServer, events: list[LogEvent]
+) -> None:
+    """Just below the limit: the next versions are valid, and increase."""
+    async with stand(redis) as one:
+        await one.store.set("k", b"1")
+        redis("HSET", _PLACE, "version", 2**52)
+        first = await one.store.set("k", b"2")
+        assert first == 2**52 + 1
+        found = await one.store.get("k")
+        assert found is not None and found.version == first
+        # The version in Redis is too large now, as if the data was lost.
+        second = await one.store.set("k", b"3", version=first)
+        found = await one.store.get("k")
+        assert found is not None and (found.value, found.version) == (b"3", second)
+    assert sum("lost" in str(one.get("log_format")) for one in events) == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_keys_of_another_program(redis: redisserver.RedisServer) -> None:
+    """Modules see only keys that they can request."""
+    async with stand(redis) as one:
+        await one.store.set("k", b"1")
+        redis("ZADD", _PLACE + "/keys", 0, "", 0, "a\nb", 0, "\x7f", 0, "a" * 300)
+        redis("ZADD", _PLACE + "/ends", "inf", "strange", "+inf", "k")
+        assert [page async for page in one.store.keys()] == [["k"]]
+        async with reader(one.store) as read:
+            await one.settled()
+            read.take()
+            for key in ("", "a\nb", "\x7f", "a" * 300):
+                redis("PUBLISH", "gitlab-kas:txkas1:store", f"S 1 mod/one {key}")
+            await one.passes(LOOK_INTERVAL + 1)
+            await one.store.set("k", b"2")
+            await one.settled()
+            assert read.take() == [(StoreEventType.SET, "k")]
+
+
 @pytest_twisted.ensureDeferred
 async def test_new_seals(redis: redisserver.RedisServer) -> None:
     """A new secret changes neither versions nor expiry, and no watch is notified."""

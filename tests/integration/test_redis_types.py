@@ -21,6 +21,7 @@ from tests.integration.directories import LAYOUT, Fleet, fleet
 from tests.integration.redisclients import failure
 from tests.integration.redisserver import until
 from tests.kas.directory.memory import kas, record
+from tunnel.errors import CallError, Status
 
 #: How to make something of each type.
 TYPES = {
@@ -226,6 +227,28 @@ async def test_a_hash_with_many_fields(
         monkeypatch.undo()
         await _healed(kas_)
         assert len(await kas_.stores[1].find("a")) == len(held)
+
+
+@pytest_twisted.ensureDeferred
+async def test_too_many_agents_at_several_kas(
+    redis: redisserver.RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kas does not list them; no key is removed, and each agent can be found."""
+    async with fleet(redis, 3) as kas_:
+        for at, one in enumerate(kas_.all[1:], 2):
+            for number in range(60):
+                one.connected(record(f"agent-{number}", at=at, instance=at))
+        await kas_.quiet()
+        monkeypatch.setattr(redis_reading, "MAX_FIELDS", 100)
+        (first, *_) = kas_.all
+        with pytest.raises(CallError, match="of all kas in Redis have more") as caught:
+            await first.agents()
+        assert caught.value.status is Status.UNAVAILABLE
+        assert len(await first.agents(agent_id="agent-1")) == 2
+        await kas_.quiet()
+        assert [store.removed for store in kas_.stores] == [0, 0, 0]
+        monkeypatch.setattr(redis_reading, "MAX_FIELDS", 120)
+        assert len(await first.agents()) == 120
 
 
 @pytest_twisted.ensureDeferred

@@ -39,6 +39,7 @@ __all__ = [
     "StoreBackend",
     "StoreLimits",
     "Stores",
+    "is_key",
     "next_version",
 ]
 
@@ -50,6 +51,9 @@ MIN_SWEEP = 0.2
 
 #: Seconds until the next attempt after a failed sweep.
 SWEEP_AGAIN = 10.0
+
+#: Characters that a key must not contain.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -99,6 +103,15 @@ class StoreLimits:
 
 
 DEFAULT_LIMITS = StoreLimits()
+
+
+def is_key(key: str, limits: StoreLimits = DEFAULT_LIMITS) -> bool:
+    """
+    Return whether a module can request *key*: backends that other programs write to
+    leave out all other keys.
+    """
+    is_text = bool(key) and not _CONTROL.search(key)
+    return is_text and len(key.encode(errors="surrogatepass")) <= limits.key
 
 
 def next_version(last: int, now: float) -> int:
@@ -433,7 +446,7 @@ class NamespaceStore:
             size = len(key.encode())
         except UnicodeEncodeError:
             size = -1
-        if size < 0 or any(ord(one) < 32 or one == "\x7f" for one in key):
+        if size < 0 or _CONTROL.search(key):
             raise CallError(
                 Status.INVALID_ARGUMENT, "a key must be text without control characters"
             )

@@ -25,6 +25,7 @@ from twisted.internet.defer import (
     TimeoutError,
 )
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -47,6 +48,7 @@ from tunnel.api import (
     readable_repository,
 )
 from tunnel.errors import CallError, Status, Stopping
+from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.peer_slots import PeerSlots
 from tunnel.toolkit.texts import clean
 from tunnel.toolkit.timers import cancel_call
@@ -84,6 +86,10 @@ LOOK_AGAIN = 3600.0
 #: often than values expire.
 RENEW = 7 * 86_400.0
 
+#: Seconds of the first and of the longest pause after other programs changed a state at
+#: the same time: two kas need one pause, and another program may write all the time.
+CHANGED_FIRST, CHANGED_MOST = 0.1, 60.0
+
 #: Section of kas' configuration file, for messages.
 _SECTION = "modules.webhooks.repositories"
 
@@ -111,11 +117,15 @@ class _Entry:
     :ivar is_current: whether kas has tried to read the ref since the stream began, so
         that the delivery is not an obsolete one.
     :ivar attempt: id of the delivery that agentk attempts now; empty if none.
+    :ivar pause: seconds until the ref is read again, because another program changed
+        the state at the same time.
     """
 
     target: wire.Target
     ref: str
     stored: StoredDelivery
+    backoff: Backoff
+    pause: float = 0.0
     lock: DeferredLock = attrs.Factory(DeferredLock)
     followed: FollowedRef | None = None
     repository: str = ""
@@ -161,6 +171,7 @@ class SharedParts:
 
     :ivar slots: slots for the first reads of refs, by agent.
     :ivar now: returns the time in seconds since 1970.
+    :ivar random: returns a number between 0 and 1, for pauses.
     """
 
     api: IServerModuleApi
@@ -170,6 +181,7 @@ class SharedParts:
     stored: StoredDeliveries
     metrics: WebhookMetrics
     now: Callable[[], float]
+    random: Callable[[], float]
 
 
 class AgentDeliveries:
@@ -213,7 +225,8 @@ class AgentDeliveries:
                 key = self._stored.key(agent.agent_id, target.name, ref)
                 found = await self._stored.read(key)
                 stored = found or StoredDelivery(key, wire.DeliveryState())
-                self._entries[key] = _Entry(target, ref, stored)
+                backoff = Backoff(self._shared.random, CHANGED_FIRST, CHANGED_MOST)
+                self._entries[key] = _Entry(target, ref, stored, backoff)
         async for key in self._stored.keys(f"{agent.agent_id}/"):
             if key not in self._entries:
                 await self._stored.store.delete(key)
@@ -263,6 +276,9 @@ class AgentDeliveries:
             await self._complain(entry, error.message)
             return
         while True:
+            pause, entry.pause = entry.pause, 0.0
+            if pause:
+                await deferLater(self._clock, pause)
             try:
                 if entry.is_current and not entry.state.problem:
                     commit = await followed.next(entry.state.after)
@@ -543,6 +559,9 @@ class AgentDeliveries:
 
     async def _take_stored(self, entry: _Entry) -> None:
         found = await self._stored.read(entry.stored.key)
+        self._take(entry, found)
+
+    def _take(self, entry: _Entry, found: StoredDelivery | None) -> None:
         entry.stored = found or StoredDelivery(entry.stored.key, wire.DeliveryState())
         if found is None:
             self._adopt(entry)
@@ -564,19 +583,34 @@ class AgentDeliveries:
         try:
             await self._stored.write(entry.stored)
         except CallError as error:
-            if error.status is Status.ABORTED:
-                # Another kas has a stream of this agent, or an operator's request.
-                await self._take_stored(entry)
-            elif not self._complained:
-                self._complained = True
-                self._log.warn(
-                    "the state of webhooks of agent {agent_name} is not stored: "
-                    "{reason}; a restart of kas repeats deliveries",
-                    agent_name=self.agent.agent_name,
-                    reason=error.message,
-                )
+            if error.status is not Status.ABORTED:
+                self._not_stored(error.message)
+                return
+            found = await self._stored.read(entry.stored.key)
+            if found is None and not entry.stored.version:
+                # The store has a value that kas cannot read: use the state in memory,
+                # because the next attempt to write it fails in the same way.
+                self._not_stored("the store has a value that kas cannot read")
+                return
+            # Another kas has a stream of this agent, or an operator's request.
+            entry.pause = entry.backoff.pause()
+            # The state may say that the last attempt is still due.
+            name, until = entry.target.name, self._now() + entry.pause
+            self._slow[name] = max(self._slow.get(name, 0.0), until)
+            self._take(entry, found)
         else:
             self._complained = False
+            entry.backoff.reset()
+
+    def _not_stored(self, reason: str) -> None:
+        if not self._complained:
+            self._complained = True
+            self._log.warn(
+                "the state of webhooks of agent {agent_name} is not stored: "
+                "{reason}; a restart of kas repeats deliveries",
+                agent_name=self.agent.agent_name,
+                reason=reason,
+            )
 
 
 def _seconds(timestamp: Any) -> float:

@@ -94,6 +94,7 @@ class WebhooksServer:
             self._stored,
             self._metrics,
             lambda: self.now(),
+            lambda: self._random(),
         )
         self._counting = False
         self._watching: Deferred[Any] | None = None

@@ -125,6 +125,21 @@ class TrackerTests(SynchronousTestCase):
         most = several(agent_ids=range(1, MAX_IDS + 1))
         self.ask("GetConnectedAgentsByAgentIDs", most)
 
+    def test_several_agents_with_very_many_connections(self) -> None:
+        """The response has a limit, however many agents have connections."""
+        self.known = [
+            attrs.evolve(PROD, agent_id=str(number), pod_name="pod-" * 250)
+            for number in range(1, 6)
+            for _ in range(900)
+        ]
+        several = rpc_pb2.GetConnectedAgentsByAgentIDsRequest
+        most = self.ask("GetConnectedAgentsByAgentIDs", several(agent_ids=[1, 2, 3]))
+        self.assertEqual(len(most.agents), 2700)
+        with self.assertRaises(CallError) as caught:
+            self.ask("GetConnectedAgentsByAgentIDs", several(agent_ids=range(1, 6)))
+        self.assertIs(caught.exception.status, Status.RESOURCE_EXHAUSTED)
+        self.assertIn("request fewer agents", caught.exception.message)
+
     def test_ids_that_are_no_numbers(self) -> None:
         """They are left out, and that is said once."""
         observer = EventLoggingObserver()

@@ -13,7 +13,12 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
 
 from modules.webhooks.server import deliveries
-from modules.webhooks.server.deliveries import LOOK_AGAIN, NO_COMMIT, REPORT_SECONDS
+from modules.webhooks.server.deliveries import (
+    CHANGED_MOST,
+    LOOK_AGAIN,
+    NO_COMMIT,
+    REPORT_SECONDS,
+)
 from modules.webhooks.server.module import STREAMS_OF_ONE, STREAMS_SECONDS
 from modules.webhooks.server.schedule import PAUSES, SLOW_PAUSE
 from modules.webhooks.wire import webhooks_pb2 as wire
@@ -449,6 +454,72 @@ def test_a_restart_before_the_configuration(world: WebhookPair) -> None:
     world.configure({})
     world.passes(10)
     assert world.announced() == [commit]
+
+
+class RefusingStore:
+    """A store that refuses each write, because the key has another version."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.refuses = True
+        self.writes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def set(self, key: str, value: bytes, **options: Any) -> int:
+        if not self.refuses:
+            version: int = await self._inner.set(key, value, **options)
+            return version
+        self.writes += 1
+        raise CallError(Status.ABORTED, f"{key} has changed")
+
+
+def refusing_store(world: WebhookPair) -> RefusingStore:
+    stored = world.server._stored
+    store = RefusingStore(stored.store)
+    object.__setattr__(stored, "store", store)
+    return store
+
+
+def test_a_value_that_kas_cannot_read(logged: list[str]) -> None:
+    """kas announces pushes, and does not write again and again."""
+    world = WebhookPair()
+    store = refusing_store(world)
+    world.lead()
+    world.configure({})
+    world.passes(30)
+    commit = world.push("2")
+    world.passes(30)
+    assert world.announced() == [commit]
+    assert store.writes < 10
+    store.refuses = False
+    commit = world.push("3")
+    assert world.announced()[-1] == commit
+    assert [one.after for one in world.listed()] == [commit]
+    world.stop()
+    assert not world.pair.failures
+
+
+def test_a_value_that_changes_all_the_time(world: WebhookPair) -> None:
+    """Pauses between the attempts to write increase."""
+    store = refusing_store(world)
+    commit = world.push("2")
+    world.passes(30)
+    assert 5 < store.writes < 12
+    requests = len(world.receiver.requests)
+    assert requests < 12
+    store.refuses = False
+    world.passes(CHANGED_MOST)
+    assert world.announced()[-1] == commit
+    assert len(world.receiver.requests) <= requests + 1
+    # The next conflict has a short pause again.
+    store.refuses = True
+    commit = world.push("3")
+    store.refuses = False
+    # After a second of attempts.
+    world.passes(1)
+    assert world.announced()[-1] == commit
 
 
 def test_an_outage_of_the_store(world: WebhookPair, logged: list[str]) -> None:
