@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { csvText } from "../src/lib/csv.js";
 import { applyMessage } from "../src/lib/delta.js";
 import { blame, complete, matcher, parseFilter, quoted } from "../src/lib/filter.js";
-import { levelOf, problemsOf, sharesOf } from "../src/lib/health.js";
+import { levelOf, levelOfObject, problemsOf, sharesOf } from "../src/lib/health.js";
 import { safeImage, safeLink } from "../src/lib/links.js";
 import { halves } from "../src/lib/middle.js";
 import { compareValues, parseSort, sortRows } from "../src/lib/sorting.js";
@@ -88,6 +88,10 @@ test("states have levels, and a summary has shares", () => {
     ["current", "ok"], ["Running", "ok"], ["in progress", "progress"], ["Init:0/2", "progress"], ["failed", "bad"],
     ["Init:CrashLoopBackOff", "bad"], ["NotReady,SchedulingDisabled", "bad"], ["Ready,SchedulingDisabled", "progress"],
   ]) assert.equal(levelOf(state), level, state);
+  for (const [health, state, level] of [
+    ["current", "Odd", "ok"], ["in progress", "NotReady", "bad"], ["failed", "Pending", "bad"],
+    ["in progress", "Pending", "progress"], ["", "Ready", "ok"], [undefined, undefined, "bad"],
+  ]) assert.equal(levelOfObject({ health, state }), level, `${health} ${state}`);
   const summary = {
     deployments: { total: 3, states: { current: 2, failed: 1 } },
     pods: { total: 2, states: { Running: 1, Pending: 1 } },

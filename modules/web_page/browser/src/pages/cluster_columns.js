@@ -153,6 +153,6 @@ export function narrowCluster(one, tab, href) {
     <span class="narrow__more">
       <span class="muted">${facts.join(" · ") || "no data"}</span>
       ${one.problems !== null && one.problems > 0 && html`<a class="number number--bad" tabindex=${tab}
-        href=${clusterAddress(one.name, "problems")}>${one.problems} problems</a>`}
+        href=${clusterAddress(one.name, "problems")}>${one.problems} ${one.problems === 1 ? "problem" : "problems"}</a>`}
     </span>`;
 }
