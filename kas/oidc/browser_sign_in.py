@@ -189,7 +189,7 @@ class BrowserSignIn(Collector):
             answer.get("state"), begun.state
         ):
             raise SignInFailed("this response does not belong to the current sign-in")
-        if not 0 <= self._now() - begun.begun_at <= SIGN_IN_TIMEOUT:
+        if self._now() - begun.begun_at > SIGN_IN_TIMEOUT:
             raise SignInFailed(
                 f"the sign-in took longer than {SIGN_IN_TIMEOUT:g} s; sign in again"
             )
@@ -218,9 +218,9 @@ class BrowserSignIn(Collector):
         # Send the refresh token to no other provider.
         if unverified_claims(signed_in.token).get("iss") != self._settings.issuer:
             raise SignInFailed("the identity provider has changed; sign in again")
-        flow = await self._flow()
-        status, found = await self._post(flow, flow.renewal_form(refresh_token))
         try:
+            flow = await self._flow()
+            status, found = await self._post(flow, flow.renewal_form(refresh_token))
             issued = flow.renewed(status, found, refresh_token, *self._hidden())
         except SignInAgain:
             raise
@@ -241,7 +241,7 @@ class BrowserSignIn(Collector):
         return LoggedOut(
             subject=claims.get("sub") or "",
             session=claims.get("sid") or "",
-            issued_at=float(claims["iat"]),
+            issued_at=float(claims["iat"]) + self._settings.clock_skew,
         )
 
     async def _flow(self) -> CodeFlow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 from zope.interface import Attribute, Interface
@@ -73,6 +73,18 @@ class SignedIn:
             raise ValueError("these bytes are not a credential") from None
 
 
+class HasSubject(Protocol):
+    """What `SignedIn` says of the user; a module's own session may say the same."""
+
+    @property
+    def subject(self) -> str:
+        """Return `SignedIn.subject`."""
+
+    @property
+    def session(self) -> str:
+        """Return `SignedIn.session`."""
+
+
 @attrs.frozen(kw_only=True)
 class LoggedOut:
     """
@@ -80,16 +92,18 @@ class LoggedOut:
 
     :ivar subject: `SignedIn.subject` of the user; empty if the provider names none.
     :ivar session: `SignedIn.session` that ended; empty for all sessions of the user.
-    :ivar issued_at: time of the sign-out, in seconds since 1970; sessions that began
-        later continue.
+    :ivar issued_at: latest time of the sign-out, in seconds since 1970, with the
+        tolerated difference of the clocks; sessions that began later continue.
     """
 
     subject: str
     session: str
     issued_at: float
 
-    def ends(self, signed_in: SignedIn) -> bool:
-        """Tell whether *signed_in* belongs to a session that ended."""
+    def ends(self, signed_in: HasSubject) -> bool:
+        """
+        Tell whether *signed_in*, a `SignedIn` or a session made of one, has ended.
+        """
         if self.subject and self.subject != signed_in.subject:
             return False
         if self.session and signed_in.session:
@@ -142,7 +156,8 @@ class ISignInProvider(Interface):
 
         Many providers accept a refresh token once only, and end the session if it
         comes twice: the module renews a credential once at a time, and stores the
-        result before it uses it.  It need not wait until the credential expires.
+        result before it uses it.  It does not cancel a renewal when a client leaves,
+        because the provider may already have replaced the refresh token.
         """
 
     def end_url(signed_in: SignedIn, back: str) -> Awaitable[str]:

@@ -18,6 +18,7 @@ Helpers for both programs and for modules; they are part of the stable API.
     token_buckets.py
                     a rate limit for each of many keys
     allowance.py    a limit for the number of actions in any period
+    quoted.py         ends of long runs in texts, found in little memory
     recent.py       a table that forgets its oldest entry
     shared_recent.py
                     a table in which each peer has a fair share

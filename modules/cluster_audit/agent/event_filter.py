@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from tunnel.toolkit.quoted import AT_ONCE, run_end
+
 __all__ = ["EventFilter"]
 
 #: Members of an event that clients write, each of up to 3 MiB.
@@ -16,12 +18,14 @@ MAX_STRING = 2048
 
 _TOKEN: Final = re.compile(rb'["\[\]{}]')
 
-#: A string up to its end, or to a backslash at the end of the text.
-_IN_STRING: Final = re.compile(rb'(?>[^"\\]*(?:\\.[^"\\]*)*)', re.DOTALL)
+#: A part of a string, up to its end or to a backslash at the end of the text.
+_IN_STRING: Final = re.compile(rb'(?>(?:[^"\\]+|\\.){0,%d})' % AT_ONCE, re.DOTALL)
 
-#: What changes no depth: also whole strings, and objects and arrays without others.
+#: A part of what changes no depth: also whole strings, and objects and arrays without
+#: others.
 _FLAT: Final = re.compile(
-    rb'(?>(?:[^"\[\]{}]+|"(?>[^"\\]*(?:\\.[^"\\]*)*)"|[\[{][^"\[\]{}]*+[\]}])*)',
+    rb'(?>(?:[^"\[\]{}]+|"(?>[^"\\]*(?:\\.[^"\\]*){0,20})"|[\[{][^"\[\]{}]*+[\]}])'
+    rb"{0,%d})" % AT_ONCE,
     re.DOTALL,
 )
 
@@ -66,7 +70,7 @@ class EventFilter:
                 place = self._string_received(text, place, kept)
                 continue
             if self._hidden is not None:
-                place = _FLAT.match(text, place).end()  # type: ignore[union-attr]
+                place = run_end(_FLAT, text, place)
             found = _TOKEN.search(text, place)
             if self._hidden is None:
                 kept.append(text[place : found.start() if found else len(text)])
@@ -83,7 +87,7 @@ class EventFilter:
 
     def _string_received(self, text: bytes, place: int, kept: list[bytes]) -> int:
         """Return the offset after the part of a string."""
-        end = _IN_STRING.match(text, place).end()  # type: ignore[union-attr]
+        end = run_end(_IN_STRING, text, place)
         if self._hidden is None:
             room = MAX_STRING - len(self._string)
             self._string += text[place : min(end, place + room)]

@@ -13,7 +13,13 @@ from modules.cluster_audit.agent.event_filter import EventFilter
 from modules.cluster_audit.wire import cluster_audit_pb2 as wire
 from tunnel.toolkit.texts import clean
 
-__all__ = ["EventReader", "InvalidEvent", "decoded"]
+__all__ = ["MAX_WHOLE", "EventReader", "InvalidEvent", "decoded"]
+
+#: Maximum bytes of a line that is parsed with the bodies in it.
+MAX_WHOLE = 128 * 1024
+
+#: Bytes that are filtered at once.
+_PART = 64 * 1024
 
 #: Maximum characters of a text; names of objects have at most 253.
 MAX_TEXT = 300
@@ -51,7 +57,8 @@ class EventReader:
         :raises InvalidEvent: if the line is not an event.
         """
         try:
-            event = decoded(line)
+            # Parsed values take up to 30 times as much memory as their text.
+            event = decoded(line if len(line) <= MAX_WHOLE else filtered(line, 1))
         except ValueError:
             raise InvalidEvent("the line is not JSON") from None
         if not isinstance(event, dict):
@@ -109,7 +116,14 @@ def decoded(text: bytes, depth: int = 1) -> Any:
     try:
         return _decoded(text)
     except RecursionError:
-        return _decoded(EventFilter(depth).feed(text))
+        return _decoded(filtered(text, depth))
+
+
+def filtered(text: bytes, depth: int) -> bytes:
+    """Return what `EventFilter` keeps of a text."""
+    filtering = EventFilter(depth)
+    parts = range(0, len(text), _PART)
+    return b"".join(filtering.feed(text[one : one + _PART]) for one in parts)
 
 
 def _decoded(text: bytes) -> Any:

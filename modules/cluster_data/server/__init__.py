@@ -6,6 +6,7 @@ The server half: receives rows, keeps them, and answers queries.
     store/           the rows in SQLite
     sources/         the rows of all kas
     rights.py        access reviews of readers, and their remembered results
+    rights_notices.py  notices of agents that rights have changed
     work_budget.py   processor time of each user
     named_clusters.py  clusters that a request names
     reader.py        answers to a reader, only with rows that the reader may see

@@ -9,6 +9,7 @@ reader, so a change of rights is a change of the result, too.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from typing import Any, Protocol
 
@@ -115,7 +116,8 @@ class LiveQuery:
     _run: Callable[[], Awaitable[QueryResult]]
     _clock: IReactorTime
     _ended: Callable[[], None]
-    _kib_of_owner: Callable[[], int]
+    #: KiB of the results of all queries, by owner.
+    _kib_by_owner: Counter[str]
     _follow_peers: _FollowPeers
     _unfollow: Callable[[], None] = lambda: None
     epoch: str = attrs.field(factory=lambda: os.urandom(8).hex())
@@ -165,10 +167,16 @@ class LiveQuery:
         if self._running is not None:
             self._running.cancel()
         self._unfollow()
+        self._resize(0)
         self._ended()
 
+    def _resize(self, kib: int) -> None:
+        # A sum that is kept: each change of an agent's rows needs it for each query.
+        self._kib_by_owner[self.owner] += kib - self.kib
+        self.kib = kib
+
     def _pause(self) -> float:
-        return PAUSE + self._kib_of_owner() * KIB_PAUSE
+        return PAUSE + self._kib_by_owner[self.owner] * KIB_PAUSE
 
     def _run_by(self, seconds: float) -> None:
         when = self._clock.seconds() + seconds
@@ -184,10 +192,11 @@ class LiveQuery:
             found = await self._run()
         finally:
             self._is_running = False
-        result, self.kib, self.as_of = found.rows, found.kib, found.as_of
+        result, self.as_of = found.rows, found.as_of
+        self._resize(found.kib)
         if found.agents is not None and found.agents != self.agents:
             self.follow(found.agents)
-        if self._kib_of_owner() > MAX_KIB_EACH:
+        if self._kib_by_owner[self.owner] > MAX_KIB_EACH:
             raise _TooManyRows(
                 Status.RESOURCE_EXHAUSTED,
                 f"the rows of all live queries of a user may have {MAX_KIB_EACH} KiB: "
@@ -290,6 +299,7 @@ class LiveQueries:
         self._follow_peers = follow_peers
         self._queries: dict[Hashable, LiveQuery] = {}
         self._remotes: dict[_Remote, None] = {}
+        self._kib: Counter[str] = Counter()
 
     def __len__(self) -> int:
         """Return the number of queries."""
@@ -329,7 +339,7 @@ class LiveQueries:
                 run,
                 self._clock,
                 lambda: self._forget(key),
-                lambda: self._kib_of(owner),
+                self._kib,
                 self._follow_peers,
             )
             self._queries[key] = query
@@ -342,11 +352,10 @@ class LiveQueries:
             raise
         return query
 
-    def _kib_of(self, owner: str) -> int:
-        return sum(one.kib for one in self._queries.values() if one.owner == owner)
-
-    def _forget(self, key: Hashable) -> None:
+    def _forget(self, key: tuple[str, Hashable]) -> None:
         self._queries.pop(key, None)
+        if not self._kib[key[0]]:
+            del self._kib[key[0]]
 
     def views(self, agent_id: str) -> frozenset[str]:
         """Return the views of an agent that live queries follow."""

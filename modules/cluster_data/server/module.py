@@ -22,6 +22,7 @@ from modules.cluster_data.server.reader import LATE, FleetReader
 from modules.cluster_data.server.receiver import RowReceiver
 from modules.cluster_data.server.rest import PREFIX, RestApi
 from modules.cluster_data.server.rights import ReaderRights
+from modules.cluster_data.server.rights_notices import RightsNotices
 from modules.cluster_data.server.row_feed import RowFeed
 from modules.cluster_data.server.sources.fleet_rows import FleetRows
 from modules.cluster_data.server.sources.own_rows import OwnRows
@@ -100,12 +101,13 @@ class ClusterDataServer:
         own = OwnRows(self._store, api.clock, time.time, budget.charge)
         self._feed = RowFeed(own)
         api.capabilities.provide(IClusterRows, self._feed)
+        self._notices = RightsNotices(api.clock, self._rights_changed)
         self._receiver = RowReceiver(
             self._store,
             self._touch,
             self._followed,
             self._feed,
-            self._rights_changed,
+            self._notices.received,
         )
         api.events.subscribe(CredentialRevoked, self._revoked)
         self._fleet = FleetRows(own, self._others)
@@ -153,6 +155,7 @@ class ClusterDataServer:
         for_each(self._withdraw, lambda one: one(), "withdrawing a channel")
         self._withdraw = []
         self._queries.end()
+        self._notices.stop()
         self._sweeps.stop()
         if self._counting:
             self._counting = False

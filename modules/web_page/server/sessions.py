@@ -69,7 +69,7 @@ class UserSession:
     :ivar program: ``User-Agent`` of the browser at sign-in.
     :ivar sealed: the encrypted credential.
     :ivar renewing_until: time until which one kas renews the credential; 0 otherwise.
-    :ivar subject: the user's id at the identity provider, and `provider_session` the
+    :ivar subject: the user's id at the identity provider, and `session` the
         provider's own session; empty without a provider.
     """
 
@@ -85,7 +85,7 @@ class UserSession:
     sealed: bytes = attrs.field(repr=False)
     renewing_until: float = 0.0
     subject: str = ""
-    provider_session: str = ""
+    session: str = ""
 
     @property
     def id(self) -> str:

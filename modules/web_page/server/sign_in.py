@@ -238,7 +238,7 @@ class PageSignIn:
             program=browser.program,
             sealed=secret.seal(credential.to_bytes()),
             subject=signed_in.subject,
-            provider_session=signed_in.session,
+            session=signed_in.session,
         )
         await self._sessions.add(session)
         self._log.info("{owner} signed in: session {id}", owner=owner, id=session.id)
@@ -278,9 +278,7 @@ class PageSignIn:
         for one in self._sessions.all():
             if one.method != name or one.created_at > found.issued_at:
                 continue
-            of_user = not found.subject or one.subject == found.subject
-            of_session = not found.session or found.session == one.provider_session
-            if of_user and of_session and (found.subject or found.session):
+            if found.ends(one):
                 await self._sessions.end(one.key)
                 ended += 1
         return ended

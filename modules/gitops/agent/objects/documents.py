@@ -23,6 +23,7 @@ import yaml
 from yaml.reader import Reader
 
 from tunnel.toolkit.expansion import Expansion, Spent
+from tunnel.toolkit.quoted import quoted_end
 from tunnel.toolkit.yaml_directives import MAX_TAGS, tag_beyond_limit
 from tunnel.toolkit.yaml_fault import yaml_fault
 
@@ -451,21 +452,21 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number in JSON")
 
 
-# The groups are atomic and not possessive, because Python before 3.11.5 repeats
-# possessive groups wrongly.
-_BRACKETS = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"?|[\[\]{}]', re.DOTALL)
+_BRACKETS = re.compile(r'["\[\]{}]')
 
 
 def _check_depth(text: str, begin: int, line: int) -> None:
     """Check the depth of the value at *begin*, before a parser recurses into it."""
-    depth = 0
-    for found in _BRACKETS.finditer(text, begin):
-        character = text[found.start()]
+    depth, place = 0, begin
+    while (found := _BRACKETS.search(text, place)) is not None:
+        character, place = found[0], found.end()
         if character in "[{":
             depth += 1
             if depth > MAX_DEPTH:
                 raise _too_deep(line + text.count("\n", begin, found.start()))
-        elif character != '"':
+        elif character == '"':
+            place = quoted_end(text, place, character)
+        else:
             depth -= 1
         if depth == 0:
             return

@@ -15,6 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
+from tunnel.toolkit.quoted import quoted_end
+
 __all__ = ["ask", "asks", "hidden", "with_hidden"]
 
 #: Chart that prints Helm's API versions, by file.
@@ -33,10 +35,13 @@ _NAME, _FILE = "txkas.version", "_txkas_versions%s.tpl"
 #: characters.  Unterminated strings match, too: the time for a file is linear in its
 #: length.
 _TOKEN = re.compile(
-    r"""/\*.*?(?:\*/|\Z)|"(?>(?:[^"\\\n]|\\.)*)"?|'(?>(?:[^'\\\n]|\\.)*)'?|`[^`]*+`?"""
+    r"""/\*.*?(?:\*/|\Z)|`[^`]*+`?"""
     r"""|\$?\w*(?:\.\w+)+|\$\w*|[\w.+-]+|\s+|.""",
     re.DOTALL,
 )
+
+#: Quotes of literals, which `quoted_end` reads.
+_QUOTES = ('"', "'")
 
 _OPERAND = re.compile(r"""["'`$.\w(+-]""")
 
@@ -135,10 +140,14 @@ class _Asking:
         """Return the tokens between ``{{`` and ``}}``, and the place where they end."""
         made: list[str] = []
         while place < len(text) and not text.startswith("}}", place):
-            found = _TOKEN.match(text, place)
-            assert found is not None
-            made.append(found[0])
-            place = found.end()
+            if text[place] in _QUOTES:
+                end = quoted_end(text, place + 1, text[place], one_line=True)
+            else:
+                found = _TOKEN.match(text, place)
+                assert found is not None
+                end = found.end()
+            made.append(text[place:end])
+            place = end
             if len(made) > MAX_TOKENS_OF_ACTION:
                 why = f"an action has more than {MAX_TOKENS_OF_ACTION} tokens"
                 raise _too_large(path, why)

@@ -27,6 +27,7 @@ from modules.gitops.agent.source.threads import COMMIT_THREADS, TextThreads
 from modules.gitops.wire.settings import SourceKind
 from tunnel.api import IKubernetesClient
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.quoted import quoted_end
 from tunnel.toolkit.texts import clean
 
 __all__ = ["Capabilities", "Renderer", "RenderingRefused", "capabilities_of"]
@@ -85,13 +86,10 @@ MAX_REASONS = 20
 #: have thousands.
 MAX_VALUES, MAX_CHARACTERS = 100_000, 4 * 1024**2
 
-#: Tokens within ``{{`` that end or hide text, or call ``lookup``.  Unterminated text
-#: matches, too, so the time is linear in the length of a file.  Groups are atomic and
-#: not possessive, because Python before 3.11.5 repeats possessive groups wrongly.
-_TOKEN = re.compile(
-    rb"""/\*|\}\}|"(?>(?:[^"\\\n]|\\.)*)"?|'(?>(?:[^'\\\n]|\\.)*)'?|`[^`]*+`?"""
-    rb"""|(?<![.\w])lookup\b"""
-)
+#: Beginnings of tokens within ``{{`` that end or hide text, or call ``lookup``.
+_TOKEN = re.compile(rb"""/\*|\}\}|["'`]|(?<![.\w])lookup\b""")
+
+_QUOTES = (b'"', b"'", b"`")
 
 #: Pattern for a call of ``tpl``; and pattern for a call of ``lookup`` in a literal that
 #: may be passed to ``tpl``.
@@ -554,8 +552,11 @@ def _lookup_in(template: bytes) -> int | None:
             place = token.end()
             if token[0] == b"lookup":
                 return token.start()
-            if has_tpl and b"{{" in token[0] and _LITERAL_LOOKUP.search(token[0]):
-                return token.start()
+            if token[0] in _QUOTES:
+                place = _literal_end(template, place, token[0])
+                literal = template[token.start() : place]
+                if has_tpl and b"{{" in literal and _LITERAL_LOOKUP.search(literal):
+                    return token.start()
             if token[0] == b"}}":
                 break
             if token[0] == b"/*":
@@ -566,6 +567,14 @@ def _lookup_in(template: bytes) -> int | None:
         else:
             return None
     return None
+
+
+def _literal_end(template: bytes, place: int, quote: bytes) -> int:
+    """Return the end of a literal, also of one that is not closed."""
+    if quote != b"`":
+        return quoted_end(template, place, quote, one_line=True)
+    end = template.find(quote, place)
+    return len(template) if end < 0 else end + 1
 
 
 def _helm_arguments(
