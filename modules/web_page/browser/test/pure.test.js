@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { cleanRow } from "../src/lib/clean_row.js";
 import { csvText } from "../src/lib/csv.js";
 import { applyMessage } from "../src/lib/delta.js";
 import { blame, complete, matcher, parseFilter, quoted } from "../src/lib/filter.js";
@@ -112,6 +113,19 @@ test("only safe addresses become links and images", () => {
   assert.equal(safeImage("https://a.example/x.png"), "");
   assert.equal(safeImage("data:text/html;base64,AA"), "");
   assert.equal(safeImage("data:image/png;base64,AA"), "data:image/png;base64,AA");
+});
+
+test("rows of unexpected types stay rows", () => {
+  const odd = {
+    cluster: "c", kind: 7, name: null, state: {}, reason: ["x"], ready: "3", wanted: 4, images: "nginx", ports: [80, {}],
+    labels: ["a"], capacity: { cpu: 4, memory: null }, selector: null,
+  };
+  assert.deepEqual(cleanRow(odd), {
+    cluster: "c", kind: "7", name: "", state: "", reason: "", wanted: 4, images: [], ports: ["80", ""],
+    labels: {}, capacity: { cpu: "4", memory: "" }, selector: {},
+  });
+  assert.equal(found("constructor=x"), "");
+  assert.deepEqual(complete("constructor=", COLUMNS, ROWS), []);
 });
 
 test("times", () => {

@@ -84,7 +84,7 @@ function Content({ name, tab, cluster }) {
   }
   if (!tab) return html`<${ClusterOverview} name=${name} cluster=${cluster} />`;
   if (tab === "applications") return html`<${ApplicationList} clusters=${[name]} />`;
-  if (VIEW_COLUMNS[tab]) return html`<${View} name=${name} tab=${tab} cluster=${cluster} />`;
+  if (Object.hasOwn(VIEW_COLUMNS, tab)) return html`<${View} name=${name} tab=${tab} cluster=${cluster} />`;
   return html`<${Empty} icon="search" title="This view does not exist" />`;
 }
 

@@ -81,9 +81,11 @@ export function Denied({ cluster, resources }) {
 export function Failed({ what, status, message, since, retryAt = 0, retry }) {
   void second.value;
   const left = retryAt - now();
-  const side = status === 0 ? "No response from kas" : status === 403 ? "Refused by kas" : `Error of kas (${status})`;
+  const sides = /** @type {Record<number, string>} */ (
+    { [-1]: "error in this browser", 0: "no response from kas", 403: "refused by kas" });
+  const side = sides[status] ?? `error of kas (${status})`;
   return html`
-    <${Empty} icon=${status === 403 ? "ban" : "triangleAlert"} title=${`${what}: ${side.toLowerCase()}`}>
+    <${Empty} icon=${status === 403 ? "ban" : "triangleAlert"} title=${`${what}: ${side}`}>
       <p>${message}</p>
       <p class="muted">since <${Age} at=${since} suffix=" ago" />${left > 0 && `, next attempt in ${duration(left)}`}</p>
       <p><button type="button" class="button" onClick=${retry}>Retry now</button></p>
