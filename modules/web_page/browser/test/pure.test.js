@@ -8,6 +8,7 @@ import { blame, complete, matcher, parseFilter, quoted } from "../src/lib/filter
 import { levelOf, levelOfObject, problemsOf, sharesOf } from "../src/lib/health.js";
 import { safeImage, safeLink } from "../src/lib/links.js";
 import { halves } from "../src/lib/middle.js";
+import { command, pasteable } from "../src/lib/shell.js";
 import { compareValues, parseSort, sortRows } from "../src/lib/sorting.js";
 import { duration, exactTime, secondsOf } from "../src/lib/times.js";
 
@@ -126,6 +127,13 @@ test("rows of unexpected types stay rows", () => {
   });
   assert.equal(found("constructor=x"), "");
   assert.deepEqual(complete("constructor=", COLUMNS, ROWS), []);
+});
+
+test("clusters do not choose the commands that users paste", () => {
+  const one = (name) => command`kubectl describe pod ${name} now`;
+  assert.equal(one("web-1.x"), "kubectl describe pod web-1.x now");
+  for (const bad of ["a;b", "$(x)", "`x`", "-x", "", "a b", "a\nb", "a'b", "a\u001b"]) assert.equal(one(bad), "");
+  assert.equal(pasteable("a\n\u001b[31m\u202eb"), "a[31mb");
 });
 
 test("times", () => {

@@ -3,6 +3,7 @@
 import { levelOf, levelOfObject } from "../lib/health.js";
 import { useFeed } from "../live/cable.js";
 import { groupEvents, objectsOf } from "../live/object_rows.js";
+import { command } from "../lib/shell.js";
 import { sortRows } from "../lib/sorting.js";
 import { clusterAddress } from "../route.js";
 import { Age } from "../ui/age.js";
@@ -144,7 +145,7 @@ function AboutCard({ name, cluster }) {
             <div key=${one.key}><dt>${one.kind}</dt><dd>${one.state === "count_only" ? "only counted" : one.state}${
     one.reason ? `: ${one.reason}` : ""}</dd></div>`)}
         </dl>
-        <${Command} text=${`kasctl problems --clusters ${name}`} />
+        <${Command} text=${command`kasctl problems --clusters ${name}`} />
       </div>
     <//>`;
 }
