@@ -10,6 +10,7 @@ kas' half, and the only half in Python.
     secret.py         the value of a session's cookie, and the keys made from it
     sessions.py       sessions in the store of all kas
     authenticator.py  the rights of a session
+    metrics.py        metrics
     operators.py      sessions for operators
     agents.py         the agents that a user may reach
 """

@@ -13,6 +13,7 @@ from zope.interface import implementer, provider
 from modules.web_page.server.agents import ReachedAgents
 from modules.web_page.server.assets import FOLDER, Assets
 from modules.web_page.server.authenticator import SessionAuthenticator
+from modules.web_page.server.metrics import PageMetrics
 from modules.web_page.server.operators import PAGE_SESSIONS, SessionOperators
 from modules.web_page.server.sessions import UserSession, UserSessions
 from modules.web_page.server.sign_in import HOME, TOKEN, PageSignIn
@@ -59,10 +60,18 @@ class WebPageServer:
         api.users.add_authenticator(self._authenticator)
         api.users.recheck(self._authenticator.credential_ids)
         api.events.subscribe(CredentialRevoked, self._revoked)
+        self._metrics = PageMetrics(self._sessions.all)
+        sign_ins = self._metrics.sign_ins
         site = PageRoutes(
             api,
             Assets(FOLDER),
-            PageSignIn(api, self._sessions, self._authenticator, now),
+            PageSignIn(
+                api,
+                self._sessions,
+                self._authenticator,
+                now,
+                lambda *labels: sign_ins.update([labels]),
+            ),
             self._authenticator,
             ReachedAgents(api.agents, api.clock, now),
             _version(),
@@ -76,10 +85,13 @@ class WebPageServer:
         """Follow the sessions of all kas."""
         if self._is_enabled:
             self._sessions.start()
+            self._api.metrics.register(self._metrics)
 
     async def stop(self) -> None:
         """End following."""
-        self._sessions.stop()
+        if self._is_enabled:
+            self._sessions.stop()
+            self._api.metrics.unregister(self._metrics)
 
     def _ended(self, session: UserSession) -> None:
         """End the connections of a session that has ended."""

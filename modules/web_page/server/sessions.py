@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
@@ -108,14 +109,30 @@ class UserSession:
 
     @classmethod
     def from_bytes(cls, key: str, value: bytes) -> UserSession | None:
-        """Return the session of a value; None if another version of kas wrote it."""
+        """
+        Return the session of a value; None if neither this version of kas wrote it nor
+        one that is similar.
+        """
         try:
             content: dict[str, Any] = json.loads(value)
             content["sealed"] = base64.b64decode(content["sealed"])
             known = {one.name for one in attrs.fields(cls)}
-            return cls(key, **{k: v for k, v in content.items() if k in known})
-        except (ValueError, TypeError, KeyError):
+            found = cls(key, **{k: v for k, v in content.items() if k in known})
+        except (ValueError, TypeError, KeyError, RecursionError):
             return None
+        return found if _is_sound(found) else None
+
+
+def _is_sound(session: UserSession) -> bool:
+    """Return whether all attributes have the declared types."""
+    for one in attrs.fields(UserSession):
+        value = getattr(session, one.name)
+        if isinstance(one.default, float) or one.name.endswith("_at"):
+            if type(value) not in (int, float) or not math.isfinite(value):
+                return False
+        elif one.name != "sealed" and not isinstance(value, str):
+            return False
+    return True
 
 
 class UserSessions:
@@ -294,6 +311,9 @@ class UserSessions:
                         await self._changed(event)
             except CallError as error:
                 self._log.warn("following the sessions: {why}", why=str(error))
+            except Exception:
+                # Without this, sessions that end at other kas would go on here.
+                self._log.failure("following the sessions failed")
             await deferLater(self._clock, _RETRY_SECONDS)
 
     async def _changed(self, event: StoreEvent) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
@@ -47,6 +48,8 @@ MAX_PATH: Final = 1000
 
 #: Time of the end of tokens that kas knows no end of: a session ends earlier.
 _NO_END: Final = 1e12
+
+_REFUSALS: Final = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
 
 _OWN_PATH: Final = re.compile(r"/ui(?:[/?][!-\[\]-~]*)?")
 
@@ -108,6 +111,7 @@ class PageSignIn:
     Creation and end of sessions.
 
     :param now: returns the time of day.
+    :param count: counts a sign-in by its method and result.
     """
 
     _log = Logger()
@@ -118,11 +122,13 @@ class PageSignIn:
         sessions: UserSessions,
         authenticator: SessionAuthenticator,
         now: Callable[[], float],
+        count: Callable[[str, str], object],
     ) -> None:
         self._users: Any = api.users
         self._sessions = sessions
         self._authenticator = authenticator
         self._now = now
+        self._count = count
 
     @property
     def providers(self) -> list[ISignInProvider]:
@@ -140,6 +146,17 @@ class PageSignIn:
                 return one
         raise CallError(Status.NOT_FOUND, "kas has no such way to sign in")
 
+    @contextmanager
+    def _counted(self, method: str) -> Iterator[None]:
+        """Count a sign-in."""
+        try:
+            yield
+        except CallError as error:
+            is_refused = error.status in _REFUSALS
+            self._count(method, "refused" if is_refused else "failed")
+            raise
+        self._count(method, "accepted")
+
     async def by_token(self, text: str, browser: Browser) -> SessionSecret:
         """
         Create a session for a token: ``<kind>:<agent>:<token>`` or ``<token>``.
@@ -147,6 +164,10 @@ class PageSignIn:
         :raises CallError: UNAUTHENTICATED with a reason for the user, or another status
             if the token cannot be checked now.
         """
+        with self._counted(TOKEN):
+            return await self._by_token(text, browser)
+
+    async def _by_token(self, text: str, browser: Browser) -> SessionSecret:
         kind, agent, token = "", "", text.strip()
         if len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
             raise CallError(Status.UNAUTHENTICATED, "this is not a token")
@@ -186,14 +207,15 @@ class PageSignIn:
         :param answer: the parameters of the provider's redirect.
         """
         provider = self.provider(begun.provider)
-        signed_in = await provider.finish(
-            begun.secret, begun.state, answer, redirect_uri
-        )
-        owner, credential_id = await self._owner(
-            signed_in.kind, "", signed_in.token, browser
-        )
-        credential = SessionCredential("", begun.provider, signed_in)
-        return await self._create(credential, owner, credential_id, browser)
+        with self._counted(provider.name):
+            signed_in = await provider.finish(
+                begun.secret, begun.state, answer, redirect_uri
+            )
+            owner, credential_id = await self._owner(
+                signed_in.kind, "", signed_in.token, browser
+            )
+            credential = SessionCredential("", begun.provider, signed_in)
+            return await self._create(credential, owner, credential_id, browser)
 
     async def _owner(
         self, kind: str, agent: str, token: str, browser: Browser

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from klein import Klein
 from klein.resource import KleinResource
@@ -54,6 +55,7 @@ _CODES: Final = {
     Status.INVALID_ARGUMENT: 400,
     Status.UNAUTHENTICATED: 401,
     Status.PERMISSION_DENIED: 403,
+    Status.FAILED_PRECONDITION: 403,
     Status.NOT_FOUND: 404,
     Status.RESOURCE_EXHAUSTED: 429,
     Status.UNAVAILABLE: 503,
@@ -254,12 +256,14 @@ class PageRoutes:
                 f"this form is not from {request.own_origin}; if a proxy is in front "
                 "of kas, name it in web.trusted_proxies",
             )
+        _check_private(request)
         secret = await self._sign_in.by_token(
             _parameter(request, "token"), _browser(request)
         )
         return self._enter(request, secret, _parameter(request, "next"))
 
     async def _begin(self, request: Any, provider: str) -> bytes:
+        _check_private(request)
         after = _parameter(request, "next")
         url, begun = await self._sign_in.begin(
             provider,
@@ -358,6 +362,29 @@ def _browser(request: Any) -> Browser:
 
 def _callback(request: Any, provider: str) -> str:
     return f"{request.own_origin}{PREFIX}/sign-in/{quote(provider)}/callback"
+
+
+def _check_private(request: Any) -> None:
+    """
+    Check that the browser will keep the cookie of a session.
+
+    :raises CallError: FAILED_PRECONDITION if it would drop the cookie, and so ask for a
+        sign-in again and again.
+    """
+    parts = urlsplit(request.own_origin)
+    if parts.scheme != "https" and not _is_this_machine(parts.hostname or ""):
+        raise CallError(
+            Status.FAILED_PRECONDITION,
+            "browsers keep a session only over https; configure TLS in web.listen, or, "
+            "if a proxy with TLS is in front of kas, name it in web.trusted_proxies",
+        )
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def _set_cookie(request: Any, name: str, value: str, seconds: int) -> None:

@@ -14,7 +14,7 @@ from tunnel.api import Access, CredentialRevoked, Reach, ReachableAgent, SignedI
 from tunnel.testing import FakeSignInProvider, ModulePair
 from tunnel.testing.web import Answer
 
-HOST = "kas.example.com"
+HOST = "kas.localhost"
 OWN = f"http://{HOST}"
 
 ALICE = Access("user:alice", "1", "prod")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from modules.web_page.server.sessions import (
     LONGEST_SECONDS,
     MAX_SESSIONS_EACH,
     TOUCH_SECONDS,
+    UserSession,
 )
 from tests.modules.web_page.stand import OWN, START, PageBrowser, PageStand
 from tunnel.api import (
@@ -442,17 +444,88 @@ def test_store_is_away(stand: PageStand, browser: PageBrowser) -> None:
     assert browser.get("/ui/").status == 200
 
 
-@pytest.mark.parametrize("change", [{"sealed": b"x" * 60}, {"created_at": "x"}])
-def test_somebody_changes_the_store(
-    stand: PageStand, browser: PageBrowser, change: dict[str, Any]
-) -> None:
-    """A changed session is no session."""
+def test_somebody_changes_the_store(stand: PageStand, browser: PageBrowser) -> None:
+    """A changed credential is none."""
     browser.sign_in()
     (session,) = stand.sessions
     stand.module._authenticator.forget(session)
-    stand.module._sessions._known[session.key] = attrs.evolve(session, **change)
-    if "sealed" in change:
-        assert browser.get("/ui/api/session").status == 401
-    else:
-        text = attrs.evolve(session, **change).to_bytes()
-        assert type(session).from_bytes(session.key, text + b"x") is None
+    changed = attrs.evolve(session, sealed=b"x" * 60)
+    stand.module._sessions._known[session.key] = changed
+    assert browser.get("/ui/api/session").status == 401
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"created_at": "x"},
+        {"used_at": True},
+        {"used_at": float("nan")},
+        {"renewing_until": None},
+        {"owner": 7},
+        {"sealed": 7},
+        {"name": None},
+        None,
+    ],
+)
+def test_values_of_others(
+    stand: PageStand, browser: PageBrowser, change: dict[str, Any] | None
+) -> None:
+    """What no kas wrote is no session, and kas goes on following the store."""
+    browser.sign_in()
+    (session,) = stand.sessions
+    content = json.loads(session.to_bytes())
+    value = b"[" * 5000 if change is None else json.dumps(content | change).encode()
+    assert UserSession.from_bytes(session.key, value) is None
+    store = stand.module._api.stores.open("sessions")
+    stand.pair.run(store.set(session.key, value))
+    assert browser.get("/ui/").status == 303
+    browser.sign_in()
+    assert browser.get("/ui/api/session").status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("kas.example.com", 403),
+        ("192.0.2.1:8156", 403),
+        ("localhost:8156", 303),
+        ("127.0.0.1:8156", 303),
+        ("[::1]:8156", 303),
+    ],
+)
+def test_browsers_keep_no_session_without_tls(
+    browser: PageBrowser, host: str, status: int
+) -> None:
+    """The form says so, because the browser would ask for a sign-in again."""
+    answer = browser.post(
+        "/ui/sign-in", "token=secret", Host=host, Origin=f"http://{host}"
+    )
+    assert answer.status == status
+    assert browser.get("/ui/sign-in/oidc", Host=host).status == status
+    if status == 403:
+        assert b"only over https" in answer.body
+
+
+def test_metrics(stand: PageStand, browser: PageBrowser) -> None:
+    stand.can_sign_in()
+    browser.sign_in("wrong")
+    browser.sign_in()
+    returned(PageBrowser(stand), begun(PageBrowser(stand)))
+    other = PageBrowser(stand)
+    returned(other, begun(other))
+    stand.pair.store.down = True
+    browser.sign_in()
+    registry = stand.module._api.metrics
+    found = {
+        labels: registry.get_sample_value(
+            "kas_web_page_sign_ins_total", {"method": labels[0], "result": labels[1]}
+        )
+        for labels in (
+            ("token", "accepted"),
+            ("token", "refused"),
+            ("token", "failed"),
+            ("oidc", "accepted"),
+        )
+    }
+    assert set(found.values()) == {1.0}
+    assert registry.get_sample_value("kas_web_page_user_sessions") == 2
