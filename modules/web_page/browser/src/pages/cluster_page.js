@@ -46,7 +46,8 @@ const EXAMPLES = {
 /** @param {{name: string, tab: string}} props */
 export function ClusterPage({ name, tab }) {
   const cluster = clustersByName.value.get(name);
-  const known = Boolean(cluster);
+  // If kas cannot list the clusters of this user, the page lists those that it has opened.
+  const known = Boolean(cluster) || !agents.value.isComplete;
   useEffect(() => {
     if (known) noteVisit(name);
   }, [name, known]);
