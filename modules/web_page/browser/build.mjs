@@ -144,7 +144,8 @@ async function licences(found) {
   for (const one of found) {
     const folder = join(HERE, "node_modules", one.name);
     const file = (await readdir(folder)).sort().find((name) => /^(licen[cs]e|mit)/i.test(name));
-    const text = file ? await readFile(join(folder, file), "utf8") : `License: ${one.license}`;
+    // A package without the text of its licence has it in its repository only.
+    const text = await readFile(file ? join(folder, file) : join(HERE, "licenses", `${one.name}.txt`), "utf8");
     parts.push(`${one.name} ${one.version}\n\n${text.trim()}\n`);
   }
   return parts.join(`\n${"-".repeat(72)}\n\n`);

@@ -68,7 +68,8 @@ def test_licences(manifest: dict[str, Any]) -> None:
     assert {one["name"] for one in manifest["packages"]} >= {"preact", "htm"}
     for one in manifest["packages"]:
         assert one["license"] in ("MIT", "ISC", "Apache-2.0")
-        assert f"{one['name']} {one['version']}\n" in text
+        _, found, rest = text.partition(f"{one['name']} {one['version']}\n")
+        assert found and "opyright" in rest.partition("-" * 72)[0]
 
 
 def test_no_source_maps(manifest: dict[str, Any]) -> None:

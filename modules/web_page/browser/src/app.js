@@ -9,6 +9,7 @@ import { FleetPage } from "./pages/fleet_page.js";
 import { PartPage } from "./pages/part_page.js";
 import { ProblemsPage } from "./pages/problems_page.js";
 import { BASE, here } from "./route.js";
+import { Boundary } from "./ui/boundary.js";
 import { Heading } from "./ui/heading.js";
 import { Help } from "./ui/help.js";
 import { html, render } from "./ui/html.js";
@@ -46,7 +47,7 @@ function decoded(text) {
 
 function App() {
   return html`
-    <${Shell}><${Page} /><//>
+    <${Shell}><${Boundary} key=${here.value.path.split("/").slice(0, 4).join("/")}><${Page} /><//><//>
     ${dialog.value === "palette" && html`<${Palette} />`}
     ${dialog.value === "help" && html`<${Help} />`}`;
 }

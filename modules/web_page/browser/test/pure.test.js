@@ -1,12 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { cleanRow } from "../src/lib/clean_row.js";
 import { csvText } from "../src/lib/csv.js";
 import { applyMessage } from "../src/lib/delta.js";
 import { blame, complete, matcher, parseFilter, quoted } from "../src/lib/filter.js";
-import { levelOf, problemsOf, sharesOf } from "../src/lib/health.js";
+import { levelOf, levelOfObject, problemsOf, sharesOf } from "../src/lib/health.js";
 import { safeImage, safeLink } from "../src/lib/links.js";
 import { halves } from "../src/lib/middle.js";
+import { command, pasteable } from "../src/lib/shell.js";
 import { compareValues, parseSort, sortRows } from "../src/lib/sorting.js";
 import { duration, exactTime, secondsOf } from "../src/lib/times.js";
 
@@ -88,6 +90,10 @@ test("states have levels, and a summary has shares", () => {
     ["current", "ok"], ["Running", "ok"], ["in progress", "progress"], ["Init:0/2", "progress"], ["failed", "bad"],
     ["Init:CrashLoopBackOff", "bad"], ["NotReady,SchedulingDisabled", "bad"], ["Ready,SchedulingDisabled", "progress"],
   ]) assert.equal(levelOf(state), level, state);
+  for (const [health, state, level] of [
+    ["current", "Odd", "ok"], ["in progress", "NotReady", "bad"], ["failed", "Pending", "bad"],
+    ["in progress", "Pending", "progress"], ["", "Ready", "ok"], [undefined, undefined, "bad"],
+  ]) assert.equal(levelOfObject({ health, state }), level, `${health} ${state}`);
   const summary = {
     deployments: { total: 3, states: { current: 2, failed: 1 } },
     pods: { total: 2, states: { Running: 1, Pending: 1 } },
@@ -108,6 +114,26 @@ test("only safe addresses become links and images", () => {
   assert.equal(safeImage("https://a.example/x.png"), "");
   assert.equal(safeImage("data:text/html;base64,AA"), "");
   assert.equal(safeImage("data:image/png;base64,AA"), "data:image/png;base64,AA");
+});
+
+test("rows of unexpected types stay rows", () => {
+  const odd = {
+    cluster: "c", kind: 7, name: null, state: {}, reason: ["x"], ready: "3", wanted: 4, images: "nginx", ports: [80, {}],
+    labels: ["a"], capacity: { cpu: 4, memory: null }, selector: null,
+  };
+  assert.deepEqual(cleanRow(odd), {
+    cluster: "c", kind: "7", name: "", state: "", reason: "", wanted: 4, images: [], ports: ["80", ""],
+    labels: {}, capacity: { cpu: "4", memory: "" }, selector: {},
+  });
+  assert.equal(found("constructor=x"), "");
+  assert.deepEqual(complete("constructor=", COLUMNS, ROWS), []);
+});
+
+test("clusters do not choose the commands that users paste", () => {
+  const one = (name) => command`kubectl describe pod ${name} now`;
+  assert.equal(one("web-1.x"), "kubectl describe pod web-1.x now");
+  for (const bad of ["a;b", "$(x)", "`x`", "-x", "", "a b", "a\nb", "a'b", "a\u001b"]) assert.equal(one(bad), "");
+  assert.equal(pasteable("a\n\u001b[31m\u202eb"), "a[31mb");
 });
 
 test("times", () => {

@@ -47,6 +47,15 @@ function parseTerm(source) {
   return { key: "", operator: isNegative ? "-text" : "text", values: [word], source };
 }
 
+/**
+ * @param {any} row
+ * @param {string} key
+ * @returns {string}
+ */
+function labelOf(row, key) {
+  return row.labels && Object.hasOwn(row.labels, key) ? String(row.labels[key]) : "";
+}
+
 /** @param {string} text */
 function bare(text) {
   return text.replaceAll("\"", "").toLowerCase();
@@ -110,7 +119,7 @@ function testOf({ key, operator, values }, columns) {
   const column = columns.find((one) => one.id === key);
   const read = column
     ? (/** @type {any} */ row) => column.text(row).toLowerCase()
-    : (/** @type {any} */ row) => String(row.labels?.[key] ?? "").toLowerCase();
+    : (/** @type {any} */ row) => labelOf(row, key).toLowerCase();
   if (operator === ">" || operator === "<" || operator === ">=" || operator === "<=") {
     const limit = Number.parseFloat(values[0]);
     const number = column?.value ?? read;
@@ -163,7 +172,7 @@ export function complete(draft, columns, rows, most = 8) {
   const column = columns.find((one) => one.id === key);
   const counts = countsOf(rows, `=${key}`, (found) => {
     for (const row of rows) {
-      const value = column ? column.text(row) : row.labels?.[key];
+      const value = column ? column.text(row) : labelOf(row, key);
       if (value) found.set(value, (found.get(value) ?? 0) + 1);
     }
   });

@@ -30,6 +30,18 @@ export function levelOf(state) {
 }
 
 /**
+ * Return the level of an object; the worse one of its health and its state, unless it is current.
+ *
+ * @param {{health?: string, state?: string}} row
+ * @returns {Level}
+ */
+export function levelOfObject({ health, state }) {
+  if (!health || health === "current") return levelOf(health || state || "");
+  const levels = [levelOf(health), levelOf(state || health)];
+  return levels.includes("bad") ? "bad" : "progress";
+}
+
+/**
  * Return how many objects of some kinds are on each level; null if the summary has none of the kinds, because the
  * user may not list them.
  *

@@ -184,7 +184,7 @@ document.addEventListener("visibilitychange", () => {
 const feeds = new Map();
 
 /**
- * Return the feed of a subscription; call `release` when its rows are not needed any more.
+ * Return the feed of a subscription; call `dropFeed` when its rows are not needed any more.
  *
  * @param {{channel: string, [name: string]: unknown}} params
  */
@@ -199,8 +199,12 @@ function acquire(params) {
   return feed;
 }
 
-/** @param {Feed} feed */
-function release(feed) {
+/**
+ * End the use of a feed; it stays for a while.
+ *
+ * @param {Feed} feed
+ */
+export function dropFeed(feed) {
   feed.readers -= 1;
   setTimeout(() => {
     if (feed.readers || feeds.get(feed.key) !== feed) return;
@@ -220,7 +224,7 @@ export function useFeed(params) {
   const feed = useMemo(() => acquire(params), [key]);
   useEffect(() => {
     feed.readers += 1;
-    return () => release(feed);
+    return () => dropFeed(feed);
   }, [feed]);
   return feed;
 }

@@ -5,7 +5,7 @@ import { computed, signal } from "@preact/signals";
 import { now } from "../clock.js";
 import { problemsOf, sharesOf, WORKLOADS } from "../lib/health.js";
 import { recent } from "../preferences.js";
-import { keepFeed } from "./cable.js";
+import { dropFeed, keepFeed } from "./cable.js";
 import { getJson } from "./rest.js";
 
 /**
@@ -60,15 +60,18 @@ setInterval(() => {
   if (!document.hidden) loadAgents();
 }, AGENTS);
 
-/** @type {import("./cable.js").Feed | null} */
-let feed = null;
-/** Whether kas refused to follow all clusters. */
-const names = signal(/** @type {string[]} */ (["*"]));
+/** @type {{names: string, feed: import("./cable.js").Feed | null}} */
+let followed = { names: "", feed: null };
 
-/** The feed of all clusters. */
+/** Return the feed of all clusters, or of those that the user opened if kas cannot list all. */
 export function fleetFeed() {
-  feed ??= keepFeed({ channel: "FleetChannel", clusters: names.peek() });
-  return feed;
+  const names = [...clusterNames()].sort();
+  const key = names.join(",");
+  if (!followed.feed || followed.names !== key) {
+    if (followed.feed) dropFeed(followed.feed);
+    followed = { names: key, feed: keepFeed({ channel: "FleetChannel", clusters: names }) };
+  }
+  return /** @type {import("./cable.js").Feed} */ (followed.feed);
 }
 
 /** Cluster rows of the last computation, which stay the same objects while nothing changed. @type {Map<string, Cluster>} */

@@ -1,5 +1,6 @@
 /** Rows of objects as tables need them, with a key and seconds in place of texts. */
 
+import { cleanRow } from "../lib/clean_row.js";
 import { secondsOf } from "../lib/times.js";
 
 /** @type {WeakMap<object, any>} */
@@ -15,7 +16,7 @@ export function objectRow(source, key) {
   let row = ROWS.get(source);
   if (!row) {
     row = {
-      ...source,
+      ...cleanRow(source),
       key: key ?? [source.cluster, source.group, source.kind, source.namespace, source.name].join("/"),
       createdAt: secondsOf(source.created), sinceAt: secondsOf(source.since), lastAt: secondsOf(source.last),
     };

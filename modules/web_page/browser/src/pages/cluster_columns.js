@@ -39,14 +39,24 @@ function countText(shares) {
 }
 
 /**
+ * Return the class of a number: those of a cluster that is away are old, and call for nothing.
+ *
+ * @param {Cluster} one
+ * @param {boolean} isBad
+ */
+function numberClass(one, isBad) {
+  if (one.state !== "live") return "number muted";
+  return isBad ? "number number--bad" : "number";
+}
+
+/**
  * @param {Cluster} one
  * @param {number} tab
  */
 function problemsCell(one, tab) {
   if (one.problems === null) return html`<span class="muted">–</span>`;
   if (!one.problems) return html`<span class="muted">0</span>`;
-  const isBad = Boolean(one.workloads?.bad || one.nodes?.bad);
-  return html`<a class=${isBad ? "number number--bad" : "number"} tabindex=${tab}
+  return html`<a class=${numberClass(one, Boolean(one.workloads?.bad || one.nodes?.bad))} tabindex=${tab}
     href=${clusterAddress(one.name, "problems")}>${one.problems}</a>`;
 }
 
@@ -74,12 +84,12 @@ export const CLUSTER_COLUMNS = [
   {
     id: "nodes", title: "Nodes", width: "5rem", align: "end", noFilter: true, text: (one) => countText(one.nodes),
     value: (one) => one.nodes?.total, largestFirst: true,
-    cell: (one, tab) => countCell(one.nodes, clusterAddress(one.name, "nodes"), tab),
+    cell: (one, tab) => countCell(one, one.nodes, clusterAddress(one.name, "nodes"), tab),
   },
   {
     id: "workloads", title: "Workloads", width: "6.5rem", align: "end", noFilter: true,
     text: (one) => countText(one.workloads), value: (one) => one.workloads?.total, largestFirst: true,
-    cell: (one, tab) => countCell(one.workloads, clusterAddress(one.name, "workloads"), tab),
+    cell: (one, tab) => countCell(one, one.workloads, clusterAddress(one.name, "workloads"), tab),
   },
   {
     id: "problems", title: "Problems", width: "5.75rem", align: "end", noFilter: true,
@@ -117,13 +127,14 @@ export const CLUSTER_COLUMNS = [
 ];
 
 /**
+ * @param {Cluster} one
  * @param {import("../lib/health.js").Shares | null} shares
  * @param {string} href
  * @param {number} tab
  */
-function countCell(shares, href, tab) {
+function countCell(one, shares, href, tab) {
   if (!shares) return html`<span class="muted" title="you may not list these in all namespaces">–</span>`;
-  return html`<a class=${shares.bad ? "number number--bad" : "number"} href=${href} tabindex=${tab}>${countText(shares)}</a>`;
+  return html`<a class=${numberClass(one, shares.bad > 0)} href=${href} tabindex=${tab}>${countText(shares)}</a>`;
 }
 
 /** @param {Cluster} one */
@@ -152,7 +163,7 @@ export function narrowCluster(one, tab, href) {
     </span>
     <span class="narrow__more">
       <span class="muted">${facts.join(" · ") || "no data"}</span>
-      ${one.problems !== null && one.problems > 0 && html`<a class="number number--bad" tabindex=${tab}
-        href=${clusterAddress(one.name, "problems")}>${one.problems} problems</a>`}
+      ${one.problems !== null && one.problems > 0 && html`<a class=${numberClass(one, true)} tabindex=${tab}
+        href=${clusterAddress(one.name, "problems")}>${one.problems} ${one.problems === 1 ? "problem" : "problems"}</a>`}
     </span>`;
 }

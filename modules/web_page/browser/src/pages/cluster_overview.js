@@ -1,8 +1,9 @@
 /** The overview of a cluster: what is wrong, what runs there, and what kas knows of it. */
 
-import { levelOf } from "../lib/health.js";
+import { levelOf, levelOfObject } from "../lib/health.js";
 import { useFeed } from "../live/cable.js";
 import { groupEvents, objectsOf } from "../live/object_rows.js";
+import { command } from "../lib/shell.js";
 import { sortRows } from "../lib/sorting.js";
 import { clusterAddress } from "../route.js";
 import { Age } from "../ui/age.js";
@@ -73,7 +74,7 @@ function ProblemsCard({ name }) {
       <ul class="lines">${worst.map((one) => html`
         <li key=${one.key}><a class="line" href=${clusterAddress(name, "problems", { open: openName(one) })}>
           <span class="line__what"><${Name} text=${one.name} /></span>
-          <span class=${levelOf(one.health || one.state) === "bad" ? "number--bad" : "muted"}>${one.state}</span>
+          <span class=${levelOfObject(one) === "bad" ? "number--bad" : "muted"}>${one.state}</span>
           <span class="line__why">${one.kind}${one.namespace && ` in ${one.namespace}`}, <${Age} at=${one.sinceAt} />${
     one.reason ? ` · ${one.reason}` : ""}</span></a></li>`)}
       </ul>
@@ -144,7 +145,7 @@ function AboutCard({ name, cluster }) {
             <div key=${one.key}><dt>${one.kind}</dt><dd>${one.state === "count_only" ? "only counted" : one.state}${
     one.reason ? `: ${one.reason}` : ""}</dd></div>`)}
         </dl>
-        <${Command} text=${`kasctl problems --clusters ${name}`} />
+        <${Command} text=${command`kasctl problems --clusters ${name}`} />
       </div>
     <//>`;
 }

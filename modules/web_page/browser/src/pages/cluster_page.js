@@ -2,6 +2,7 @@
 
 import { now } from "../clock.js";
 import { sharesOf, WORKLOADS } from "../lib/health.js";
+import { command } from "../lib/shell.js";
 import { duration } from "../lib/times.js";
 import { connection, useFeed } from "../live/cable.js";
 import { agents, clustersByName, fleetFeed } from "../live/fleet.js";
@@ -9,7 +10,7 @@ import { groupEvents, objectsOf } from "../live/object_rows.js";
 import { noteVisit, pinned, togglePin } from "../preferences.js";
 import { BASE, clusterAddress } from "../route.js";
 import { ClusterBadge } from "../ui/badge.js";
-import { CopyButton } from "../ui/copy.js";
+import { Command, CopyButton } from "../ui/copy.js";
 import { Heading } from "../ui/heading.js";
 import { html, useEffect, useMemo } from "../ui/html.js";
 import { Icon } from "../ui/icon.js";
@@ -45,7 +46,8 @@ const EXAMPLES = {
 /** @param {{name: string, tab: string}} props */
 export function ClusterPage({ name, tab }) {
   const cluster = clustersByName.value.get(name);
-  const known = Boolean(cluster);
+  // If kas cannot list the clusters of this user, the page lists those that it has opened.
+  const known = Boolean(cluster) || !agents.value.isComplete;
   useEffect(() => {
     if (known) noteVisit(name);
   }, [name, known]);
@@ -72,7 +74,7 @@ function Content({ name, tab, cluster }) {
     return html`
       <${Empty} icon="circleDashed" title="This cluster has never sent data">
         <p>Is the module <code>cluster_data</code> enabled in its agentk? This command installs an agentk with it:</p>
-        <p class="command"><code>kasctl agent install ${name} --context CONTEXT --module cluster_data</code></p>
+        <${Command} text=${command`kasctl agent install ${name} --context CONTEXT --module cluster_data`} />
       <//>`;
   }
   if (cluster?.state === "denied") {
@@ -84,7 +86,7 @@ function Content({ name, tab, cluster }) {
   }
   if (!tab) return html`<${ClusterOverview} name=${name} cluster=${cluster} />`;
   if (tab === "applications") return html`<${ApplicationList} clusters=${[name]} />`;
-  if (VIEW_COLUMNS[tab]) return html`<${View} name=${name} tab=${tab} cluster=${cluster} />`;
+  if (Object.hasOwn(VIEW_COLUMNS, tab)) return html`<${View} name=${name} tab=${tab} cluster=${cluster} />`;
   return html`<${Empty} icon="search" title="This view does not exist" />`;
 }
 

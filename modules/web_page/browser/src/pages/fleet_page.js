@@ -75,7 +75,8 @@ function Totals() {
         <dd class="totals__more">${all.brokenWorkloads
     ? html`<a class="totals__bad" href=${filtered("workloads-bad>0")}>${all.brokenWorkloads} failed</a>` : "none failed"}</dd></div>
       <div><dt>problems</dt><dd><a href=${`${BASE}/problems`}>${grouped(all.problems)}</a></dd>
-        <dd class="totals__more">${all.problems ? `in ${all.troubled} clusters` : "everything is as specified"}${
+        <dd class="totals__more">${all.problems
+    ? `in ${all.troubled} ${all.troubled === 1 ? "cluster" : "clusters"}` : "everything is as specified"}${
     all.oldProblems ? `, ${all.oldProblems} of old data` : ""}</dd></div>
     </dl>`;
 }

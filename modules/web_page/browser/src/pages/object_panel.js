@@ -2,6 +2,7 @@
 
 import { groupEvents, objectsOf } from "../live/object_rows.js";
 import { useFeed } from "../live/cable.js";
+import { command } from "../lib/shell.js";
 import { clusterAddress } from "../route.js";
 import { Age, ExactTime } from "../ui/age.js";
 import { StateBadge } from "../ui/badge.js";
@@ -32,9 +33,7 @@ export function ObjectPanel({ row, tab }) {
         <section class="panel__section"><h3>Labels</h3><${Labels} labels=${row.labels} /></section>`}
       ${WORKLOADS.has(kind) && html`<${BrokenPods} row=${row} kind=${kind} name=${name} />`}
       <${Events} cluster=${row.cluster} namespace=${row.namespace} kind=${kind} name=${name} />
-      <section class="panel__section"><h3>kubectl</h3>
-        ${commands(kind, row.namespace, name).map((text) => html`<${Command} key=${text} text=${text} />`)}
-      </section>
+      <${Commands} kind=${kind} namespace=${row.namespace} name=${name} />
     <//>`;
 }
 
@@ -120,16 +119,17 @@ function Events(/** @type {{cluster: string, namespace: string, kind: string, na
     </section>`;
 }
 
-/**
- * @param {string} kind
- * @param {string} namespace
- * @param {string} name
- */
-function commands(kind, namespace, name) {
-  const scope = namespace ? ` -n ${namespace}` : "";
+function Commands(/** @type {{kind: string, namespace: string, name: string}} */ { kind, namespace, name }) {
   const lower = kind.toLowerCase();
-  const found = [`kubectl${scope} describe ${lower} ${name}`];
-  if (kind === "Pod") found.push(`kubectl${scope} logs ${name} --all-containers --previous`);
-  else if (WORKLOADS.has(kind) && kind !== "CronJob") found.push(`kubectl${scope} logs ${lower}/${name} --since=10m`);
-  return found;
+  const found = [namespace ? command`kubectl -n ${namespace} describe ${lower} ${name}` : command`kubectl describe ${lower} ${name}`];
+  if (kind === "Pod") found.push(command`kubectl -n ${namespace} logs ${name} --all-containers --previous`);
+  else if (WORKLOADS.has(kind) && kind !== "CronJob") {
+    found.push(command`kubectl -n ${namespace} logs ${lower}/${name} --since=10m`);
+  }
+  const safe = found.filter(Boolean);
+  if (!safe.length) return null;
+  return html`
+    <section class="panel__section"><h3>kubectl</h3>
+      ${safe.map((text) => html`<${Command} key=${text} text=${text} />`)}
+    </section>`;
 }

@@ -1,6 +1,6 @@
 /** The columns of the views of clusters. */
 
-import { levelOf } from "../lib/health.js";
+import { levelOfObject } from "../lib/health.js";
 import { duration } from "../lib/times.js";
 import { clusterAddress } from "../route.js";
 import { Age } from "../ui/age.js";
@@ -19,7 +19,7 @@ const stateOf = (row) => row.state || row.health || "";
 /** @type {Column} */
 const STATE = {
   id: "state", title: "State", width: "minmax(7.5rem, 11.5rem)", text: stateOf, largestFirst: true,
-  value: (row) => RANKS[levelOf(row.health || row.state || "")],
+  value: (row) => RANKS[levelOfObject(row)],
   cell: (row) => StateBadge({ state: stateOf(row), health: row.health }),
 };
 /** @type {Column} */
@@ -59,7 +59,7 @@ export const CLUSTER = {
 /** The worst first, and then the newest. @type {Column} */
 export const TROUBLE = {
   id: "trouble", title: "", width: "0", text: () => "", isHidden: true,
-  value: (row) => RANKS[levelOf(row.health || row.state || "")] * 1e12 + (row.sinceAt || row.createdAt || 0),
+  value: (row) => RANKS[levelOfObject(row)] * 1e12 + (row.sinceAt || row.createdAt || 0),
 };
 
 /** @param {any} row */

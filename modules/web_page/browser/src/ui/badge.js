@@ -1,6 +1,6 @@
 /** States as an icon and a word; colour alone never carries the meaning. */
 
-import { levelOf } from "../lib/health.js";
+import { levelOfObject } from "../lib/health.js";
 import { html } from "./html.js";
 import { Icon } from "./icon.js";
 
@@ -26,6 +26,6 @@ export function ClusterBadge({ state }) {
  * @param {{state: string, health?: string}} props of an object: the word, and the health that decides the level
  */
 export function StateBadge({ state, health }) {
-  const level = levelOf(health || state);
+  const level = levelOfObject({ health, state });
   return html`<span class=${`badge badge--${level}`}>${Icon({ name: LEVELS[level] })}<span>${state || health}</span></span>`;
 }

@@ -1,5 +1,6 @@
 /** Buttons that copy a text. */
 
+import { pasteable } from "../lib/shell.js";
 import { announce } from "./announce.js";
 import { html, useState } from "./html.js";
 import { Icon } from "./icon.js";
@@ -10,7 +11,7 @@ import { Icon } from "./icon.js";
 export function CopyButton({ text, label, children }) {
   const [isDone, setDone] = useState(false);
   async function copy() {
-    await navigator.clipboard.writeText(text);
+    await navigator.clipboard.writeText(pasteable(text));
     announce(`copied ${label}`);
     setDone(true);
     setTimeout(() => setDone(false), 1500);
@@ -28,6 +29,7 @@ export function CopyButton({ text, label, children }) {
  * @param {{text: string}} props
  */
 export function Command({ text }) {
+  if (!text) return null;
   return html`
     <div class="command"><code>${text}</code><${CopyButton} text=${text} label="command" /></div>`;
 }

@@ -132,7 +132,7 @@ export function FilterBar({ columns, rows, hits, total, noun, example, children 
             </li>`)}
         </ul>
       </div>
-      <span class="hits" aria-live="off">${query ? `${hits} of ${total}` : `${total}`} ${noun}</span>
+      <span class="hits" aria-live="off">${query ? `${hits.toLocaleString("en")} of ` : ""}${total.toLocaleString("en")} ${noun}</span>
       ${children}
     </div>`;
 }

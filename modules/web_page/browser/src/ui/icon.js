@@ -1,6 +1,5 @@
 /** Icons, drawn as elements: the page loads no image, and parses no text. */
 
-import archive from "icon:archive";
 import arrowDown from "icon:arrow-down";
 import arrowUp from "icon:arrow-up";
 import ban from "icon:ban";
@@ -8,8 +7,6 @@ import bell from "icon:bell";
 import boxes from "icon:boxes";
 import check from "icon:check";
 import chevronDown from "icon:chevron-down";
-import chevronLeft from "icon:chevron-left";
-import chevronRight from "icon:chevron-right";
 import circleAlert from "icon:circle-alert";
 import circleCheck from "icon:circle-check";
 import circleDashed from "icon:circle-dashed";
@@ -24,7 +21,6 @@ import layers from "icon:layers";
 import list from "icon:list";
 import loader from "icon:loader-circle";
 import pin from "icon:pin";
-import plus from "icon:plus";
 import search from "icon:search";
 import server from "icon:server";
 import table from "icon:table-2";
@@ -34,9 +30,9 @@ import x from "icon:x";
 import { html } from "./html.js";
 
 const ICONS = {
-  archive, arrowDown, arrowUp, ban, bell, boxes, check, chevronDown, chevronLeft, chevronRight, circleAlert,
+  arrowDown, arrowUp, ban, bell, boxes, check, chevronDown, circleAlert,
   circleCheck, circleDashed, circleHelp, circleUser, clock, cloudOff, copy, download, externalLink, layers, list,
-  loader, pin, plus, search, server, table, triangleAlert, x,
+  loader, pin, search, server, table, triangleAlert, x,
 };
 
 /** @typedef {keyof typeof ICONS} IconName */

@@ -39,7 +39,7 @@ function groupItems(rows, label) {
   /** @type {Map<string, any[]>} */
   const groups = new Map();
   for (const row of rows) {
-    const value = row.labels?.[label] ?? "";
+    const value = row.labels && Object.hasOwn(row.labels, label) ? row.labels[label] : "";
     const group = groups.get(value);
     if (group) group.push(row);
     else groups.set(value, [row]);

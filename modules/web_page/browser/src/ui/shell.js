@@ -18,6 +18,9 @@ import { UserMenu } from "./user_menu.js";
 /** Seconds without a connection after which the page says so. */
 const LOST = 5;
 
+/** Seconds without a change after which the footer says so. */
+const QUIET = 120;
+
 /** @type {[string, string, import("./icon.js").IconName][]} */
 const PAGES = [
   ["fleet", "Fleet", "server"], ["problems", "Problems", "triangleAlert"], ["events", "Events", "bell"],
@@ -80,13 +83,14 @@ function Footer() {
   const { state, since } = connection.value;
   const away = now() - since;
   const isLost = !signedOut.value && state !== "open" && away > LOST;
-  const rows = heard.value ? `data of ${duration(now() - heard.value)} ago` : "no data yet";
+  const age = now() - heard.value;
+  const rows = heard.value ? `data of ${duration(age)} ago` : "no data yet";
   return html`
     <footer class="footer">
       <span>kas ${boot.version}</span>
       <span class=${isLost ? "footer__lost" : ""}>${isLost
     ? `no connection to kas for ${duration(away)}, reconnecting; ${rows}`
-    : state === "open" ? `live${heard.value ? `, last change ${duration(now() - heard.value)} ago` : ""}` : "connecting"}</span>
+    : state === "open" ? `live${heard.value && age > QUIET ? `, last change ${duration(age)} ago` : ""}` : "connecting"}</span>
       <span>${zone.value || Intl.DateTimeFormat().resolvedOptions().timeZone}</span>
       ${newBuild.value && html`<button type="button" class="button button--quiet" onClick=${() => location.reload()}>
         kas was upgraded: reload</button>`}

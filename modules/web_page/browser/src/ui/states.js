@@ -1,10 +1,10 @@
 /** Everything that a list can say instead of rows: loading, empty, partial, denied, and errors. */
 
-import { second } from "../clock.js";
-import { now } from "../clock.js";
+import { now, second } from "../clock.js";
 import { blame } from "../lib/filter.js";
 import { duration } from "../lib/times.js";
-import { go, here, withParams } from "../route.js";
+import { getJson } from "../live/rest.js";
+import { go, withParams } from "../route.js";
 import { Age } from "./age.js";
 import { Command } from "./copy.js";
 import { html, useEffect, useState } from "./html.js";
@@ -56,12 +56,17 @@ export function NoHits({ terms, columns, rows, noun }) {
 /**
  * Nothing is visible because the user has no right to list it.
  *
- * @param {{cluster: string, resources: readonly string[], reason?: string}} props
+ * @param {{cluster: string, resources: readonly string[]}} props
  */
-export function Denied({ cluster, resources, reason }) {
+export function Denied({ cluster, resources }) {
+  const [why, setWhy] = useState("");
+  useEffect(() => {
+    getJson("/api/v1/clusters", { clusters: cluster }).then((found) => setWhy(found.clusters[0]?.reason ?? ""),
+      () => undefined);
+  }, [cluster]);
+  if (why) return html`<${Empty} icon="triangleAlert" title=${`kas cannot check your rights in ${cluster}`}><p>${why}</p><//>`;
   return html`
     <${Empty} icon="ban" title=${`You may not list ${resources.join(", ")} in all namespaces of ${cluster}`}>
-      ${reason && html`<p>${reason}</p>`}
       <p>Objects of namespaces where you may list them appear here. To check a right in this cluster:</p>
       ${resources.slice(0, 3).map((one) => html`
         <${Command} key=${one} text=${`kubectl auth can-i list ${one} --all-namespaces`} />`)}
@@ -76,9 +81,11 @@ export function Denied({ cluster, resources, reason }) {
 export function Failed({ what, status, message, since, retryAt = 0, retry }) {
   void second.value;
   const left = retryAt - now();
-  const side = status === 0 ? "No response from kas" : status === 403 ? "Refused by kas" : `Error of kas (${status})`;
+  const sides = /** @type {Record<number, string>} */ (
+    { [-1]: "error in this browser", 0: "no response from kas", 403: "refused by kas" });
+  const side = sides[status] ?? `error of kas (${status})`;
   return html`
-    <${Empty} icon=${status === 403 ? "ban" : "triangleAlert"} title=${`${what}: ${side.toLowerCase()}`}>
+    <${Empty} icon=${status === 403 ? "ban" : "triangleAlert"} title=${`${what}: ${side}`}>
       <p>${message}</p>
       <p class="muted">since <${Age} at=${since} suffix=" ago" />${left > 0 && `, next attempt in ${duration(left)}`}</p>
       <p><button type="button" class="button" onClick=${retry}>Retry now</button></p>
@@ -96,7 +103,7 @@ export function Incomplete({ incomplete, missingKas = 0, isCut = false }) {
   /** @type {string[]} */
   const parts = [];
   if (incomplete.length) {
-    parts.push(incomplete.length === 1 ? `${incomplete[0].name}: ${incomplete[0].state}`
+    parts.push(incomplete.length === 1 ? `${incomplete[0].name}: ${incomplete[0].reason || incomplete[0].state}`
       : `${incomplete.length} clusters are incomplete`);
   }
   if (missingKas) parts.push(`${missingKas} kas did not respond`);
@@ -111,9 +118,4 @@ export function Incomplete({ incomplete, missingKas = 0, isCut = false }) {
         ${incomplete.length > 100 && html`<li>and ${incomplete.length - 100} more</li>`}
       </ul>
     </details>`;
-}
-
-/** Whether the address has a filter. */
-export function hasFilter() {
-  return Boolean(here.value.params.get("q"));
 }

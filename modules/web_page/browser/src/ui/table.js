@@ -215,7 +215,8 @@ class Row extends Component {
     texts[place] = text;
     const content = column.cell ? column.cell(row, tab) : text;
     return html`
-      <div class=${column.align === "end" ? "cell cell--end" : "cell"} role="gridcell" data-tint=${tints[place] || null}>
+      <div class=${column.align === "end" ? "cell cell--end" : "cell"} role="gridcell"
+        title=${column.cell || text.length < 9 ? null : text} data-tint=${tints[place] || null}>
         ${column.isMain ? html`<a class="row-link" href=${href} tabindex="-1">${content}</a>` : content}
       </div>`;
   }

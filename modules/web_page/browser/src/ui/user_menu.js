@@ -23,7 +23,6 @@ function Choice({ legend, name, options, chosen }) {
 }
 
 export function UserMenu() {
-  const local = Intl.DateTimeFormat().resolvedOptions().timeZone;
   return html`
     <button type="button" class="nav__item user-button" popovertarget="user-menu" title="settings and user">
       <${Icon} name="circleUser" /><span class="nav__text">${boot.user.name || "user"}</span>
@@ -35,7 +34,7 @@ export function UserMenu() {
         options=${[["system", "System"], ["light", "Light"], ["dark", "Dark"]]} />
       <${Choice} legend="Density" name="density" chosen=${density}
         options=${[["comfortable", "Comfortable"], ["compact", "Compact"]]} />
-      <${Choice} legend="Times" name="zone" chosen=${zone} options=${[["", local], ["UTC", "UTC"]]} />
+      <${Choice} legend="Times" name="zone" chosen=${zone} options=${[["", "Local"], ["UTC", "UTC"]]} />
       <label class="switch"><input type="checkbox" checked=${shortcuts.value}
         onChange=${(/** @type {any} */ event) => { shortcuts.value = event.target.checked; }} /> Single-key shortcuts</label>
       <div class="user-menu__buttons">
