@@ -49,7 +49,7 @@ def _list(ctl: Ctl, callee: Callee, user: str) -> None:
 
 
 @command(session, "end")
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1)
 @click.option("--user", default="", help="End all sessions of this user.")
 @click.option("--all", "every", is_flag=True, help="End the sessions of all users.")
 @callee_options

@@ -111,9 +111,13 @@ def test_again_with_the_same_agent(state: Path) -> None:
     assert "kasctl agent rotate demo" in done.stdout
     identities = json.loads((state / "kas" / "identity.json").read_text())
     assert [agent["name"] for agent in identities["agents"]] == ["demo"]
-    assert len(identities["users"]) == 1
+    names = [user["name"] for user in identities["users"]]
+    assert sorted(names) == ["kubectl-demo", "page"]
     assert (state / "kubeconfig").read_bytes() != secret
-    for name in ("kubeconfig", "curl.conf", "agent-token", "sandbox/kubeconfig"):
+    for name in (
+        *("kubeconfig", "curl.conf", "agent-token", "page-token"),
+        "sandbox/kubeconfig",
+    ):
         assert stat.S_IMODE((state / name).stat().st_mode) == 0o600, name
 
 
@@ -176,6 +180,16 @@ def test_live(state: Path, cluster: str) -> None:
         "paris    offline",
     ):
         assert said in done.stdout, said
+    assert _users(state) == []
+
+
+def test_page(state: Path) -> None:
+    """Two clusters that change, for a browser."""
+    done = _once(state, "--cluster", "sandbox", "--page")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert len(_times(done.stdout)) == 4, done.stdout
+    assert "berlin: demo-web-0 is created in kas-demo" in done.stdout
     assert _users(state) == []
 
 

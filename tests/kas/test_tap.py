@@ -38,7 +38,11 @@ class OptionsTests(_Case):
     def test_defaults(self) -> None:
         """Nothing has to be said."""
         options = self.parse()
-        self.assertEqual([one.name for one in options.modules], ["kubernetes_api"])
+        self.assertEqual(
+            [one.name for one in options.modules],
+            # The page, for this machine, and what it reads from.
+            ["action_cable", "cluster_data", "kubernetes_api", "web_page"],
+        )
         self.assertEqual(options["log-format"], "auto")
 
     def test_help(self) -> None:
