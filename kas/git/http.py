@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,9 +44,6 @@ MAX_LIVE = 500
 
 #: Maximum number of fetches of a ref that changes in the meantime.
 FETCHES = 3
-
-#: Pattern for the line of ``git ls-remote --symref`` that names the branch of HEAD.
-_SYMREF = re.compile(rb"^ref: (refs/heads/[^\t\n]+)\tHEAD$", re.MULTILINE)
 
 
 @implementer(IRepository)
@@ -89,21 +85,9 @@ class HttpRepository:
         """See `IRepository.default_branch`."""
         if self._objects is None:
             await self.resolve()
-        ended = await self._program.run(
-            self._here().folder,
-            "ls-remote",
-            "--symref",
-            "--end-of-options",
-            self._address.url,
-            "HEAD",
-            fetches=True,
-            configuration=self._configuration(),
-        )
-        if ended.code:
-            raise _fetch_error(ended, "HEAD", self._program.limits.pack)
+        listing = await self._list(["HEAD"], "--symref")
         # The line is missing if the server does not support this.
-        found = _SYMREF.search(ended.out)
-        return "HEAD" if found is None else found[1].decode("utf-8", "replace")
+        return listing.branch or "HEAD"
 
     async def tree(
         self,
@@ -207,10 +191,21 @@ class HttpRepository:
 
         :raises CallError: if the server cannot be asked.
         """
+        listing = await self._list(names)
+        return {name: id_ for name, (id_,) in listing.found.items()}
+
+    async def _list(self, names: Sequence[str], *options: str) -> RefListing:
+        """
+        List refs of the server.
+
+        :param options: further options of ``git ls-remote``.
+        :raises CallError: if the server cannot be asked.
+        """
         listing = RefListing(names, b"\t")
         ended = await self._program.run(
             str(self._folder),
             "ls-remote",
+            *options,
             "--end-of-options",
             self._address.url,
             *names,
@@ -222,7 +217,7 @@ class HttpRepository:
         )
         if ended.code:
             raise _fetch_error(ended, names[0], self._program.limits.pack)
-        return {name: id_ for name, (id_,) in listing.found.items()}
+        return listing
 
     def _is_old(self) -> bool:
         limits = self._program.limits

@@ -823,6 +823,18 @@ async def test_default_branch(place: Place) -> None:
 
 
 @async_test
+async def test_branches_whose_names_end_with_head(place: Place) -> None:
+    """Their number and their names change nothing for HEAD."""
+    commit = place.origin.commit({"a": "x"})
+    place.origin.commit({"a": "evil"}, branch="evil")
+    for number in range(100):
+        place.origin.run("update-ref", f"refs/heads/x{number:03}/HEAD", "evil")
+    repository = place.repository()
+    assert await repository.resolve() == commit
+    assert await repository.default_branch() == "refs/heads/main"
+
+
+@async_test
 async def test_many_refs_at_once(remote: Place) -> None:
     """Only refs that have changed cost a fetch each."""
     assert remote.server is not None
