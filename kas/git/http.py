@@ -205,6 +205,9 @@ class HttpRepository:
 
         :param there: the ids of refs at the server.
         """
+        if not there:
+            # Without names, git would list all refs.
+            return {}
         try:
             here = await objects.refs([_own(one) for one in there])
         except CallError:

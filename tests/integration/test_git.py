@@ -731,6 +731,13 @@ async def test_kas_stops(remote: Place) -> None:
     error = await fails(asked)
     assert error.status is Status.UNAVAILABLE
     assert not list(remote.state.path.glob("git-*"))
+    # No further process is started.
+    remote.server.delay = 0
+    before = len(remote.server.requests)
+    for ref in ("HEAD", "other"):
+        error = await fails(repository.resolve(ref))
+        assert error.message == "kas is shutting down"
+    assert len(remote.server.requests) == before
 
 
 @pytest.mark.parametrize("place", ["local", "http"], indirect=True)
