@@ -12,6 +12,7 @@ Git repositories, as modules read them (`tunnel.api.IRepository`).
     pieces.py        processing of long lists in pieces, between other work of kas
     metrics.py       these counts for Prometheus
     ref_listing.py   lists of refs that git prints, with exact names
+    live_refs.py     the refs of a copy that callers follow, fetched in groups
     ref_resolver.py  one request at a time, shared by its callers
     repositories.py  the repositories, one object each
     part.py          the repositories, as a part of kas

@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from twisted.internet.defer import Deferred
@@ -15,15 +14,15 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from kas.git.live_refs import LiveRefs
 from kas.git.names import check_commit, full_ref, is_commit
 from kas.git.objects import Objects
 from kas.git.program import Ended, GitProgram
 from kas.git.ref_listing import RefListing
-from kas.git.ref_resolver import Known, RefResolver
+from kas.git.ref_resolver import MAX_TOGETHER, Known, RefResolver
 from tunnel.api import GitAddress, IRepository, TreeEntry
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.files import read_secret_file
-from tunnel.toolkit.recent import Recent
 
 __all__ = ["HttpRepository"]
 
@@ -39,15 +38,8 @@ NO_TREES = "tree:0"
 #: all refs of a repository.
 MAX_LISTED = 256 * 1024 * 1024
 
-#: Maximum number of refs that a new copy gets at once: their names are arguments of a
-#: program.
-MAX_LIVE = 500
-
 #: Maximum number of fetches of a ref that changes in the meantime.
 FETCHES = 3
-
-#: Pattern for the line of ``git ls-remote --symref`` that names the branch of HEAD.
-_SYMREF = re.compile(rb"^ref: (refs/heads/[^\t\n]+)\tHEAD$", re.MULTILINE)
 
 
 @implementer(IRepository)
@@ -73,8 +65,7 @@ class HttpRepository:
         #: began earlier.
         self._number = 0
         self._objects: Objects | None = None
-        #: The refs that were fetched last, which a new copy needs, too.
-        self._live: Recent[str, None] = Recent(MAX_LIVE)
+        self._live = LiveRefs(program.clock.seconds)
         #: The ids that refs have at the server, from the last list.
         self._there: dict[str, str] = {}
         #: Size of the copy in bytes; 0 before the first fetch.
@@ -89,21 +80,9 @@ class HttpRepository:
         """See `IRepository.default_branch`."""
         if self._objects is None:
             await self.resolve()
-        ended = await self._program.run(
-            self._here().folder,
-            "ls-remote",
-            "--symref",
-            "--end-of-options",
-            self._address.url,
-            "HEAD",
-            fetches=True,
-            configuration=self._configuration(),
-        )
-        if ended.code:
-            raise _fetch_error(ended, "HEAD", self._program.limits.pack)
+        listing = await self._list(["HEAD"], "--symref")
         # The line is missing if the server does not support this.
-        found = _SYMREF.search(ended.out)
-        return "HEAD" if found is None else found[1].decode("utf-8", "replace")
+        return listing.branch or "HEAD"
 
     async def tree(
         self,
@@ -163,39 +142,83 @@ class HttpRepository:
         return self._objects
 
     async def _fetched(self, ref: str) -> str:
-        self._live[ref] = None
-        wanted = self._there.pop(ref, "")
-        if self._objects is None or self._is_old():
-            commit = await self._begin_again(ref)
-        else:
-            commit = await self._fetch(self._objects, ref, wanted=wanted)
-        self.copy_bytes = sum(self._packs())
+        try:
+            commit = await self._fetched_alone(ref, self._there.pop(ref, ""))
+        except CallError:
+            if not is_commit(ref):
+                self._live.fetched(ref, failed=True)
+            raise
+        finally:
+            if self._objects is not None:
+                self.copy_bytes = sum(_packs(self._objects))
+        self._live.fetched(ref, failed=False)
         return commit
+
+    async def _fetched_alone(self, ref: str, wanted: str) -> str:
+        objects = self._objects
+        if objects is None or self._is_old():
+            return await self._begin_again(ref, wanted)
+        if wanted:
+            # The ref before this one may have begun a copy, which has this ref, too.
+            found = (await self._current(objects, {ref: wanted})).get(ref)
+            if isinstance(found, CallError):
+                raise found
+            if found is not None:
+                return found
+        return await self._fetch(objects, ref, wanted=wanted)
 
     async def _known(self, refs: Sequence[str]) -> Known:
         """
-        Return the commits of the refs that are as in the copy, and errors for refs that
-        the server does not have.
+        Return the commits of the refs that are as in the copy, after those that have
+        changed were fetched together; and errors for refs that the server does not
+        have, or that cannot be fetched.
 
         :raises CallError: if the server cannot be asked.
         """
         names = [one for one in refs if not is_commit(one)]
-        if not names or self._objects is None or self._is_old():
+        if not names:
             return {}
         self._there = there = await self._ids(names)
+        self._live.asked(names, there)
+        found: dict[str, str | CallError] = {
+            ref: _no_ref(ref) for ref in names if ref not in there
+        }
+        objects = self._objects
+        if objects is None or self._is_old():
+            # The first of the other refs begins a new copy, with all others.
+            return found
+        found |= await self._current(objects, there)
+        changed = self._live.good([ref for ref in there if ref not in found])
+        if changed:
+            room = self._program.limits.copy
+            found |= await self._fetch_together(objects, changed, room)
+            found |= await self._current(objects, {ref: there[ref] for ref in changed})
+            self.copy_bytes = sum(_packs(objects))
+        return found
+
+    async def _current(
+        self, objects: Objects, there: Mapping[str, str]
+    ) -> dict[str, str | CallError]:
+        """
+        Return the commits of the refs that have the same ids in a copy, or the reasons
+        why they have none.
+
+        :param there: the ids of refs at the server.
+        """
+        if not there:
+            # Without names, git would list all refs.
+            return {}
         try:
-            here = await self._objects.refs([_own(one) for one in names])
+            here = await objects.refs([_own(one) for one in there])
         except CallError:
             # One ref of the copy, whose object is missing, must not stop the others.
-            here = {}
+            return {}
         found: dict[str, str | CallError] = {}
-        for ref in names:
+        for ref, wanted in there.items():
             own = here.get(_own(ref))
-            if ref not in there:
-                found[ref] = _no_ref(ref)
-            elif own is not None and own.id == there[ref]:
+            if own is not None and own.id == wanted:
                 try:
-                    found[ref] = await self._objects.peeled(own)
+                    found[ref] = await objects.peeled(own)
                 except CallError as error:
                     found[ref] = error
         return found
@@ -207,10 +230,22 @@ class HttpRepository:
 
         :raises CallError: if the server cannot be asked.
         """
+        listing = await self._list(names)
+        return {name: id_ for name, (id_,) in listing.found.items()}
+
+    async def _list(self, names: Sequence[str], *options: str) -> RefListing:
+        """
+        List refs of the server.
+
+        :param options: further options of ``git ls-remote``.
+        :raises CallError: if the server cannot be asked.
+        """
         listing = RefListing(names, b"\t")
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         ended = await self._program.run(
             str(self._folder),
             "ls-remote",
+            *options,
             "--end-of-options",
             self._address.url,
             *names,
@@ -222,27 +257,26 @@ class HttpRepository:
         )
         if ended.code:
             raise _fetch_error(ended, names[0], self._program.limits.pack)
-        return {name: id_ for name, (id_,) in listing.found.items()}
+        return listing
 
     def _is_old(self) -> bool:
         limits = self._program.limits
-        sizes = self._packs()
+        sizes = _packs(self._here())
         return len(sizes) > limits.packs or sum(sizes) > limits.copy
 
-    def _packs(self) -> list[int]:
-        packs = Path(self._here().folder) / "objects" / "pack"
-        return [pack.stat().st_size for pack in packs.glob("*.pack")]
+    async def _begin_again(self, ref: str, wanted: str) -> str:
+        """
+        Create a new copy, which replaces the old one once it is complete.
 
-    async def _begin_again(self, ref: str) -> str:
-        """Create a new copy, which replaces the old one once it is complete."""
+        :param wanted: the id of the ref, as in `_fetch`.
+        """
         number = self._number + 1
         folder = self._folder / str(number)
         await self._made(folder)
         objects = Objects(self._program, str(folder), partial=True)
         try:
-            commit = await self._fetch(objects, ref)
-            if self._objects is not None:
-                await self._fetch_live(objects, ref)
+            commit = await self._fetch(objects, ref, wanted=wanted)
+            await self._fetch_live(objects, ref)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -253,17 +287,42 @@ class HttpRepository:
 
     async def _fetch_live(self, objects: Objects, besides: str) -> None:
         """
-        Fetch the other refs of the present copy into a new one, as a single pack: each
-        of them would need a pack of its own later, and replace the copy again.
+        Fetch the other followed refs into a new copy, with few packs: each of them
+        would need a pack of its own later, and replace the copy again.
         """
-        names = [one for one in self._live if one != besides and not is_commit(one)]
+        names = [one for one in self._live.followed() if one != besides]
+        there: list[str] = []
         try:
-            there = await self._ids(names) if names else {}
-            if there:
-                await self._fetch_once(objects, [*there], 1, "")
+            for begin in range(0, len(names), MAX_TOGETHER):
+                there += await self._ids(names[begin : begin + MAX_TOGETHER])
         except CallError as error:
-            # They are fetched one after the other when they are needed.
-            self._log.debug("cannot fetch all refs at once: {why}", why=error.message)
+            # They are fetched when they are needed.
+            self._log.debug("cannot list the followed refs: {why}", why=error.message)
+        # The copy must not be too large already when it is new.
+        limits = self._program.limits
+        await self._fetch_together(objects, there, limits.copy - limits.pack)
+
+    async def _fetch_together(
+        self, objects: Objects, refs: Sequence[str], room: int
+    ) -> dict[str, CallError]:
+        """
+        Fetch refs of the server in groups, see `LiveRefs.fetch`.
+
+        :param room: bytes of the copy above which no further group is fetched.
+        """
+
+        async def fetch(group: Sequence[str]) -> None:
+            try:
+                await self._fetch_once(objects, group, 1, "")
+            except CallError as error:
+                self._log.debug(
+                    "cannot fetch {number} refs at once: {why}",
+                    number=len(group),
+                    why=error.message,
+                )
+                raise
+
+        return await self._live.fetch(refs, fetch, lambda: sum(_packs(objects)) <= room)
 
     async def _made(self, folder: Path) -> None:
         """Create an empty repository."""
@@ -350,6 +409,12 @@ class HttpRepository:
             text = f"{file} must have one line, user:password"
             raise CallError(Status.UNAVAILABLE, text)
         return base64.b64encode(line).decode("ascii")
+
+
+def _packs(objects: Objects) -> list[int]:
+    """Return the sizes of the packs of a copy in bytes."""
+    packs = Path(objects.folder) / "objects" / "pack"
+    return [pack.stat().st_size for pack in packs.glob("*.pack")]
 
 
 def _own(ref: str) -> str:

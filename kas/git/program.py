@@ -133,6 +133,7 @@ class GitProgram:
             True: DeferredSemaphore(limits.fetches),
         }
         self._children: set[_Child] = set()
+        self._stopped = False
 
     async def run(
         self,
@@ -157,8 +158,8 @@ class GitProgram:
         :param keep: if False, *enough* reads the output as it arrives, and kas neither
             keeps nor returns the output.
         :raises CallError: RESOURCE_EXHAUSTED if the output is too long;
-            DEADLINE_EXCEEDED after the timeout; UNAVAILABLE if git is missing, or
-            too many runs wait.
+            DEADLINE_EXCEEDED after the timeout; UNAVAILABLE if git is missing, too many
+            runs wait, or kas stops.
         """
         room = self._room[fetches]
         if len(room.waiting) >= self.limits.waiting:
@@ -183,9 +184,10 @@ class GitProgram:
             room.release()
 
     def stop(self) -> None:
-        """Kill all running processes."""
+        """Kill all running processes, and start no further ones."""
+        self._stopped = True
         for child in tuple(self._children):
-            child.give_up(CallError(Status.UNAVAILABLE, "kas is shutting down"))
+            child.give_up(_stopping())
 
     async def _run(
         self,
@@ -195,6 +197,9 @@ class GitProgram:
         fetches: bool,
         configuration: Mapping[str, str] | None,
     ) -> Ended:
+        if self._stopped:
+            # Callers go on with other refs after an error.
+            raise _stopping()
         limits = self.limits
         settings = {**_CONFIGURATION, **(configuration or {})}
         environment = {
@@ -330,6 +335,10 @@ class _Child(ProcessProtocol):
             number = getattr(reason.value, "signal", 0)
             code = 128 + (number or 0)
         self.ended.callback(Ended(code or 0, bytes(self._out), _line(self._complaint)))
+
+
+def _stopping() -> CallError:
+    return CallError(Status.UNAVAILABLE, "kas is shutting down")
 
 
 def _line(complaint: bytes) -> str:

@@ -20,6 +20,10 @@ __all__ = ["RefListing"]
 #: Maximum bytes of the rest of a line: names of refs have at most 4096 bytes.
 MAX_LINE: Final = 8192
 
+#: First field of the line that names the branch of ``HEAD`` in a list of
+#: ``git ls-remote --symref``.
+_BRANCH: Final = re.compile(rb"ref: (refs/heads/.+)", re.DOTALL)
+
 _ID: Final = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
@@ -35,6 +39,8 @@ class RefListing:
         of the ref, which comes last.
     :param fields: number of fields before the name.
     :ivar found: the fields before the name, by name.
+    :ivar branch: full name of the branch of ``HEAD``, if ``HEAD`` is one of the names
+        and the list has its branch; else empty.
     """
 
     def __init__(
@@ -45,6 +51,7 @@ class RefListing:
         self._fields = fields
         self._rest = b""
         self.found: dict[str, tuple[str, ...]] = {}
+        self.branch = ""
 
     def read(self, _: object, data: bytes) -> CallError | None:
         """Read a part of the output: see `kas.git.program.Enough`."""
@@ -60,6 +67,9 @@ class RefListing:
         *fields, last = line.split(self._separator, self._fields)
         name = self._names.get(last)
         if name is None or len(fields) != self._fields:
+            return None
+        if name == "HEAD" and (branch := _BRANCH.fullmatch(fields[0])) is not None:
+            self.branch = branch[1].decode("utf-8", "replace")
             return None
         if _ID.fullmatch(fields[0]) is None:
             return None

@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -731,6 +731,13 @@ async def test_kas_stops(remote: Place) -> None:
     error = await fails(asked)
     assert error.status is Status.UNAVAILABLE
     assert not list(remote.state.path.glob("git-*"))
+    # No further process is started.
+    remote.server.delay = 0
+    before = len(remote.server.requests)
+    for ref in ("HEAD", "other"):
+        error = await fails(repository.resolve(ref))
+        assert error.message == "kas is shutting down"
+    assert len(remote.server.requests) == before
 
 
 @pytest.mark.parametrize("place", ["local", "http"], indirect=True)
@@ -820,6 +827,18 @@ async def test_default_branch(place: Place) -> None:
     subprocess.run([*git, "update-ref", "--no-deref", "HEAD", commit], check=True)
     await repository.resolve()
     assert await repository.default_branch() == "HEAD"
+
+
+@async_test
+async def test_branches_whose_names_end_with_head(place: Place) -> None:
+    """Their number and their names change nothing for HEAD."""
+    commit = place.origin.commit({"a": "x"})
+    place.origin.commit({"a": "evil"}, branch="evil")
+    for number in range(100):
+        place.origin.run("update-ref", f"refs/heads/x{number:03}/HEAD", "evil")
+    repository = place.repository()
+    assert await repository.resolve() == commit
+    assert await repository.default_branch() == "refs/heads/main"
 
 
 @async_test
@@ -926,6 +945,74 @@ async def test_more_refs_than_packs(remote: Place) -> None:
         text = await repository.read(one, "a", limit=10)
         assert text == name.removeprefix("b").encode()
     assert commit not in found
+
+
+@async_test
+async def test_a_ref_that_cannot_be_fetched_with_others(remote: Place) -> None:
+    """Authors of one branch stop nobody who follows others, also in a new copy."""
+    assert remote.server is not None
+    remote.origin.commit({"a": "x"})
+    names = [f"b{number}" for number in range(12)]
+    for name in names:
+        remote.origin.commit({"a": name}, branch=name)
+    limits = attrs.evolve(LIMITS, pack=1 << 20)
+    repository = remote.repository(limits)
+    await _all(repository, names)
+    for push in range(6):
+        # It is larger at each push, and the others change, too.
+        parts = {f"f{part}": os.urandom(400_000) for part in range(3)}
+        remote.origin.commit(parts, branch="evil")
+        for name in names[::2]:
+            remote.origin.commit({"a": f"{name} {push}"}, branch=name)
+        remote.server.requests.clear()
+        found = await _all(repository, [*names, "evil"])
+        evil = found.pop("evil")
+        assert isinstance(evil, CallError)
+        assert evil.status is Status.RESOURCE_EXHAUSTED
+        for name, commit in found.items():
+            assert isinstance(commit, str), commit
+            text = f"{name} {push}" if name in names[::2] else name
+            assert await repository.read(commit, "a", limit=10) == text.encode()
+    # The last fetches: of the list, of the others together, and of the large one.
+    assert len(remote.server.requests) <= 3 * 6
+    packs = list(remote.state.path.rglob("*.pack"))
+    assert len(packs) <= 2 * (limits.packs + 1)
+
+
+@async_test
+async def test_more_refs_than_groups(
+    remote: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refs are fetched in groups, and not again if they have not changed."""
+    assert remote.server is not None
+    for place in ("ref_resolver", "live_refs", "http"):
+        monkeypatch.setattr(f"kas.git.{place}.MAX_TOGETHER", 5)
+    remote.origin.commit({"a": "x"})
+    names = [f"b{number}" for number in range(33)]
+    for name in names:
+        remote.origin.commit({"a": name}, branch=name)
+    repository = remote.repository(attrs.evolve(LIMITS, packs=20))
+    first = await _all(repository, names)
+    assert len(list(remote.state.path.rglob("*.pack"))) <= 8
+    remote.server.requests.clear()
+    assert await _all(repository, names) == first
+    # Seven lists, and no fetch.
+    assert len(remote.server.requests) <= 7 * 2
+    for name, commit in first.items():
+        assert isinstance(commit, str), commit
+        assert await repository.read(commit, "a", limit=10) == name.encode()
+
+
+async def _all(
+    repository: IRepository, refs: Sequence[str]
+) -> dict[str, str | CallError]:
+    """Resolve refs at once; return their commits or errors."""
+    asked: list[Deferred[Any]] = [
+        Deferred.fromCoroutine(_resolved(repository, ref)) for ref in refs
+    ]
+    for one in asked:
+        one.addErrback(lambda failure: failure.value)
+    return dict(zip(refs, await gatherResults(asked), strict=True))
 
 
 @async_test

@@ -68,6 +68,8 @@ class FollowedRef:
     _waiting: dict[Deferred[str], _Caller] = attrs.Factory(dict)
     #: Full name of the ref; ``HEAD`` if the branch is unknown.
     whole: str = attrs.field(default="", init=False)
+    #: Whether the repository has reported the branch of the last commit of HEAD.
+    _has_branch: bool = attrs.field(default=False, init=False)
     _commit: str = ""
     _looked_at: float = float("-inf")
     #: Earliest time of the next read.
@@ -150,10 +152,10 @@ class FollowedRef:
             commit = await self.repository.resolve(self.ref)
             if self.ref != "HEAD":
                 self.whole = self.ref
-            elif commit != self._commit:
+            elif commit != self._commit or not self._has_branch:
                 # Set the name before the callers receive the commit, because they need
                 # both.
-                self.whole = await self.repository.default_branch()
+                self.whole = await self._default_branch()
             self._commit = commit
         except CallError as error:
             self._looked_at = float("-inf")
@@ -169,6 +171,22 @@ class FollowedRef:
             is_old = caller.since - began >= MIN_PAUSE
             if caller.known != self._commit and not is_old and not waiter.called:
                 waiter.callback(self._commit)
+
+    async def _default_branch(self) -> str:
+        """Return the name of the default branch; ``HEAD`` if it cannot be read now."""
+        self._has_branch = False
+        try:
+            branch = await self.repository.default_branch()
+        except CallError as error:
+            # Callers can use the commit without the name.
+            self._log.debug(
+                "cannot read the default branch of {name}: {why}",
+                name=self.name,
+                why=error.message,
+            )
+            return "HEAD"
+        self._has_branch = True
+        return branch
 
     def _looked(self, failure: Any) -> None:
         self._looking = None

@@ -2,6 +2,7 @@
 kas' half of GitOps.
 
     module.py          sends agentk the files of a source, again when they change
+    agent_refs.py      limits the refs of a repository that one agent uses
     config.py          section of kas' configuration file: repositories, and limits
     files.py           the files of a source at a commit
     globs.py           the patterns that select the files of a source

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from zope.interface import implementer, provider
 
+from modules.gitops.server.agent_refs import AgentRefs
 from modules.gitops.server.config import GitopsSettings
 from modules.gitops.server.control_server import CONTROL, Operators
 from modules.gitops.server.files import FoundFiles, SourceRequest, source_files
@@ -108,6 +109,7 @@ class GitopsServer:
         )
         #: Number of streams, by agent.
         self._streams: dict[str, int] = {}
+        self._of_agents = AgentRefs()
         self._slots: PeerSlots[str] = PeerSlots(READINGS)
         self._histories: PeerSlots[str] = PeerSlots(HISTORIES)
         self._scheduler = StepScheduler(api.clock)
@@ -190,8 +192,10 @@ class GitopsServer:
         try:
             work = Work(self._scheduler, agent.agent_id)
             globs = [] if request.only_commit else await self._globs(request, work)
+            ref = _name_of(request.ref)
             try:
-                commit = await self._commit(agent, name, address, request)
+                with self._of_agents.using(agent.agent_id, address, ref):
+                    commit = await self._commit(agent, name, address, request)
             except (_Moved, Stopping):
                 # End the stream: agentk repeats the request, at this kas or another
                 # one.
@@ -201,7 +205,7 @@ class GitopsServer:
                 commit_id=commit,
                 project_id=project_id,
                 project_path=name,
-                ref=self._refs.get(name, address, _name_of(request.ref)).whole,
+                ref=self._refs.get(name, address, ref).whole,
                 repository=_identity(address),
             )
             yield _Response(header=header)

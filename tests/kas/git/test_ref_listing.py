@@ -56,3 +56,20 @@ def test_odd_lines() -> None:
 def test_a_line_without_an_end() -> None:
     listing = RefListing([MAIN], b"\t")
     assert isinstance(listing.read(b"", b"x" * (MAX_LINE + 1)), CallError)
+
+
+@pytest.mark.parametrize("names", [["HEAD"], ["HEAD", MAIN], [MAIN]])
+def test_branch_of_head(names: list[str]) -> None:
+    """Only HEAD itself counts: authors choose names that end with it."""
+    listing = RefListing(names, b"\t")
+    for line in (
+        "ref: refs/heads/evil\trefs/heads/x/HEAD",
+        "ref: refs/heads/evil\trefs/heads/main",
+        "ref: refs/heads/m\u2028n\tHEAD",
+        f"{A}\tHEAD",
+        f"{B}\trefs/heads/x/HEAD",
+    ):
+        assert listing.read(b"", line.encode() + b"\n") is None
+    wanted = "HEAD" in names
+    assert listing.branch == ("refs/heads/m\u2028n" if wanted else "")
+    assert listing.found == ({"HEAD": (A,)} if wanted else {})

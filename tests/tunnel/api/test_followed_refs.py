@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 
 from tunnel.api import FollowedRef
 from tunnel.api.followed_refs import MIN_PAUSE
+from tunnel.errors import CallError, Status
 
 PERIOD = 300.0
 
@@ -121,3 +122,42 @@ def test_many_callers_during_a_read() -> None:
     ref.passes(16)
     assert {one.commit for one in callers} == {ref.commit}
     assert ref.reads == 2
+
+
+@attrs.define(eq=False)
+class _Nameless:
+    """A repository whose default branch can be read only at times."""
+
+    fails: bool = True
+    asked: int = 0
+
+    async def resolve(self, ref: str) -> str:
+        """As a repository."""
+        return "a" * 40
+
+    async def default_branch(self) -> str:
+        """As a repository."""
+        self.asked += 1
+        if self.fails:
+            raise CallError(Status.UNAVAILABLE, "no answer")
+        return "refs/heads/main"
+
+
+def test_default_branch_that_cannot_be_read() -> None:
+    """Callers get the commit; each read asks for the name until it is known."""
+    found = _Nameless()
+    repository: Any = found
+    clock = Clock()
+    ref = FollowedRef("apps", repository, "HEAD", PERIOD, clock, lambda: 1.0)
+    for fails, whole, asked in (
+        (True, "HEAD", 1),
+        (False, "refs/heads/main", 2),
+        (True, "refs/heads/main", 2),
+    ):
+        found.fails = fails
+        ref.pushed()
+        caller = Caller(clock)
+        Deferred.fromCoroutine(ref.next("")).addCallback(caller.got)
+        clock.advance(MIN_PAUSE)
+        assert caller.commit == "a" * 40
+        assert (ref.whole, found.asked) == (whole, asked)

@@ -17,7 +17,7 @@ from zope.interface.verify import verifyObject
 
 from modules.agent_configuration.agent import AgentConfigurationAgent
 from modules.agent_configuration.server import AgentConfigurationServer
-from modules.gitops.server import module
+from modules.gitops.server import agent_refs, module
 from modules.gitops.server.globs import MAX_LENGTH
 from modules.gitops.server.module import (
     GITOPS,
@@ -882,6 +882,27 @@ class ServerTests(SynchronousTestCase):
         resolved = self.repository.resolved
         self.passes(600)
         self.assertEqual(self.repository.resolved, resolved)
+
+    def test_refs_of_one_agent(self) -> None:
+        self.patch(agent_refs, "MAX_REFS", 2)
+        commits = [
+            self.repository.commit({"a.yaml": "1"}, f"refs/heads/{name}")
+            for name in "abc"
+        ]
+        first = self.ask(commit=commits[0], branch="a")
+        second = self.ask(commit=commits[1], branch="b")
+        for again in (self.ask(branch="a"), self.ask(branch="b")):
+            self.passes(MIN_PAUSE)
+            self.assertEqual(again.files, {"a.yaml": b"1"})
+        self.assertEqual(
+            self.refused(self.ask(branch="c"))[0], Status.RESOURCE_EXHAUSTED
+        )
+        first.leave()
+        self.pair.settle()
+        self.assertEqual(self.ask(branch="c").commit, commits[2])
+        second.leave()
+        self.pair.settle()
+        self.assertEqual(len(self.server._of_agents), 0)
 
     def test_refs_that_are_remembered(self) -> None:
         self.patch(followed_refs, "MAX_IDLE", 3)
