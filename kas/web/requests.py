@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from io import BytesIO
 from typing import Any, Protocol
+from urllib.parse import parse_qs
 
 import attrs
 from twisted.internet.interfaces import (
@@ -28,6 +29,8 @@ from tunnel.transport.sockets import bound_unsent
 
 __all__ = [
     "MAX_EARLY_BYTES",
+    "MAX_FIELDS",
+    "MAX_FORM_BYTES",
     "BoundedChannel",
     "BoundedRequest",
     "BoundedSite",
@@ -39,6 +42,14 @@ __all__ = [
 #: Maximum bytes that a client may send after a request for an upgrade and before the
 #: response; kas reads no more than that, and one read.
 MAX_EARLY_BYTES = 16 * 1024
+
+#: Maximum bytes of a form that is parsed into ``request.args``, and maximum number of
+#: fields in it and in a query: parsing blocks kas.  Pages get the body of a larger one,
+#: and of a form with files, only as ``request.content``.
+MAX_FORM_BYTES = 64 * 1024
+MAX_FIELDS = 1000
+
+_FORM = b"application/x-www-form-urlencoded"
 
 # Twisted does not declare the types of this class.
 _Channel: Any = HTTPChannel
@@ -155,6 +166,24 @@ class BoundedRequest(_Request):  # type: ignore[misc]
             else:
                 self.content.write(data)
 
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """
+        Handle a complete request, and parse its query and its form.
+
+        twisted.web parses forms of any size, also for paths without a page: 4 MiB of
+        ``a&a&…`` would block kas for seconds.
+        """
+        self.content.seek(0)
+        self.method, self.uri, self.clientproto = command, path, version
+        self.path, _, query = path.partition(b"?")
+        self.args = _parsed(query)
+        kind = self.requestHeaders.getRawHeaders(b"content-type", [b""])[0]
+        is_form = kind.partition(b";")[0].strip().lower() == _FORM
+        if command == b"POST" and is_form and self._kept <= MAX_FORM_BYTES:
+            self.args.update(_parsed(self.content.read()))
+            self.content.seek(0)
+        self.process()
+
     def process(self) -> None:
         if self._refused:
             # The last bytes of the request arrived together with bytes beyond the
@@ -235,6 +264,14 @@ class BoundedRequest(_Request):  # type: ignore[misc]
             )
             self.refused(status)
             self.channel.loseConnection()
+
+
+def _parsed(text: bytes) -> dict[bytes, list[bytes]]:
+    """Return the values of a query or a form; nothing if there are too many."""
+    if text.count(b"&") >= MAX_FIELDS:
+        return {}
+    found: dict[bytes, list[bytes]] = parse_qs(text, keep_blank_values=True)
+    return found
 
 
 class BoundedChannel(_Channel):  # type: ignore[misc]

@@ -207,7 +207,8 @@ def parse_request(
             _PARTS.write(head, bearer)
     if bearer is None:
         entry = None if values else _of_page(head, named, ours, path, tokens)
-        if entry is None:
+        # A session of kas' own page counts only at the page's own door.
+        if entry is None or entry.kind == PAGE_SESSION:
             raise _no_bearer(values)
         entry.target = path + mark + query
         entry.wants_token = wants_token

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -146,6 +147,8 @@ _FIELDS: Final = {
     429: b"\r\nRetry-After: 1",
     503: b"\r\nRetry-After: 5",
 }
+
+_LOCATION: Final = re.compile(rb"\r\nlocation:[^\r]*", re.IGNORECASE)
 
 _MAX_INFORMATIONAL: Final = UpstreamLimits().max_informational
 
@@ -367,7 +370,7 @@ class KubernetesApiServer:
     ) -> RequestReceiver:
         request = ProxiedRequest(self, exchange, entry.target, fields)
         if entry.kind in (SESSION_COOKIE, PAGE_SESSION):
-            request.isolate()
+            request.isolate(hides_location=entry.kind == PAGE_SESSION)
         if entry.wants_token:
             request.wants = SealedCredential(entry.kind, entry.agent, entry.token)
         try:
@@ -852,6 +855,7 @@ class ProxiedRequest:
         "_fields",
         "_forwarded",
         "_heartbeats",
+        "_hides_location",
         "_informational",
         "_isolated",
         "_over",
@@ -886,6 +890,9 @@ class ProxiedRequest:
         #: Fields that every response to the request contains.
         self._fields = fields
         self._isolated = False
+        # Whether a redirect would repeat the request with the user's rights: scripts of
+        # kas' own page reach all clusters at one origin.
+        self._hides_location = False
         #: The credential, if the client requests a token for it instead of a response
         #: from the cluster; None for other requests.
         self.wants: SealedCredential | None = None
@@ -926,12 +933,15 @@ class ProxiedRequest:
         """Whether the request has ended."""
         return self._over
 
-    def isolate(self) -> None:
+    def isolate(self, hides_location: bool = False) -> None:
         """
         Add header fields that isolate the response in a browser, because for a browser
         the clusters of all agents are one origin.
+
+        :param hides_location: whether the browser must not follow redirects.
         """
         self._isolated = True
+        self._hides_location = hides_location
         self._fields += ISOLATED
 
     def trace(self, tracer: ITracer, access: Access, fields: bytes) -> bytes:
@@ -1215,6 +1225,8 @@ class ProxiedRequest:
         fields = passed_by(head, self.module.pseudonym) + self._fields
         if self._isolated:
             head.fields = self.module.not_for_pages.sub(b"", head.fields)
+        if self._hides_location:
+            head.fields = _LOCATION.sub(b"", head.fields)
         if status == 101:
             self._switch(head.upgrade, head.block(fields))
             return

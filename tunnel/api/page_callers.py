@@ -27,7 +27,8 @@ __all__ = [
 ]
 
 #: Cookie of a session of kas' own page.  With this prefix, browsers accept the cookie
-#: only over TLS and only from kas itself.
+#: only over TLS and only from the host of kas, and send it to no other host, but to all
+#: ports of this host.
 PAGE_COOKIE: Final = "__Host-kas"
 
 #: Header field with `page_csrf`.

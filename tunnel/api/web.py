@@ -165,7 +165,9 @@ class IWeb(Interface):
         If ``web`` is not configured, no client can reach *resource*.  kas does not
         check credentials at this listener, so *resource* must check them, with
         `tunnel.api.PageCaller` or by itself.  Its requests have the attribute
-        ``own_origin``: see `WebSocketRequest`.
+        ``own_origin``: see `WebSocketRequest`.  ``request.args`` has the fields of the
+        query and of an urlencoded form of at most 64 KiB; *resource* parses other
+        bodies, from ``request.content``.
 
         :param prefix: ``/name`` or deeper, without a slash at its end; ``/`` serves
             only this path.

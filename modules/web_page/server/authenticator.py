@@ -8,7 +8,7 @@ than the credential has now, and ends with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -33,19 +33,30 @@ from tunnel.api import (
 )
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.repeated import Repeated
 from tunnel.toolkit.single_flight import SingleFlight
 
-__all__ = ["RENEW_SECONDS", "SessionAuthenticator", "SessionCredential"]
+__all__ = [
+    "LOOK_SECONDS",
+    "RENEW_SECONDS",
+    "SessionAuthenticator",
+    "SessionCredential",
+    "secret_of",
+]
 
 #: Seconds before the end of a credential at which kas renews it.
 RENEW_SECONDS: Final = 60.0
+
+#: Seconds between two looks for credentials that are due.
+LOOK_SECONDS: Final = 5.0
 
 #: Maximum number of sessions whose credentials this process keeps in memory, with up to
 #: 20 KB each.
 MAX_OPEN: Final = 2000
 
-#: Seconds that one kas has for a renewal before another one tries.
-_RENEWAL_SECONDS: Final = 15.0
+#: Seconds that one kas has for a renewal before another one tries: longer than a
+#: provider may take to respond.
+_RENEWAL_SECONDS: Final = 30.0
 
 #: Seconds between two looks whether another kas has renewed a credential.
 _LOOK_SECONDS: Final = 0.5
@@ -104,13 +115,18 @@ class SessionAuthenticator:
     Authenticator of `tunnel.api.PAGE_SESSION`.
 
     :param now: returns the time of day.
+    :param revoked: called with a session whose open connections must end.
     """
 
     user_kinds: Sequence[str] = (PAGE_SESSION,)
     agent_prefixes: Sequence[bytes] = ()
 
     def __init__(
-        self, api: Any, sessions: UserSessions, now: Callable[[], float]
+        self,
+        api: Any,
+        sessions: UserSessions,
+        now: Callable[[], float],
+        revoked: Callable[[UserSession], object],
     ) -> None:
         self._users: IUsers = api.users
         self._clock: IReactorTime = api.clock
@@ -118,6 +134,11 @@ class SessionAuthenticator:
         self._now = now
         self._open: Recent[str, SessionCredential] = Recent(MAX_OPEN)
         self._renewals: dict[str, SingleFlight[SessionCredential]] = {}
+        #: Rights that were given since the last look, by the secret of the session and
+        #: the id of the agent: connections with them may be open.
+        self._given: dict[str, dict[str, Access]] = {}
+        self._revoked = revoked
+        self._looks = Repeated(api.clock, "renewing credentials", self._look)
 
     def credential_ids(self) -> set[str]:
         """
@@ -133,9 +154,59 @@ class SessionAuthenticator:
             and (session := self._sessions.get(key)) is not None
         }
 
+    def start(self) -> None:
+        """Renew the credentials behind open connections, until `stop`."""
+        self._looks.start(LOOK_SECONDS)
+
+    def stop(self) -> None:
+        """End that."""
+        self._looks.stop()
+
     def forget(self, session: UserSession) -> None:
         """Forget the credential of a session that has ended."""
         self._open.pop(session.key, None)
+        for text in [one for one in self._given if secret_of(one).key == session.key]:
+            del self._given[text]
+
+    async def _look(self) -> None:
+        """
+        Renew credentials that are due, and end connections whose rights have changed.
+
+        Requests renew a credential as well, but a connection that stays open makes
+        none, and must not outlive the credential.
+        """
+        for text, given in tuple(self._given.items()):
+            secret = secret_of(text)
+            credential = self._open.get(secret.key)
+            session = self._sessions.get(secret.key)
+            if session is None or credential is None or not credential.provider:
+                # Other credentials are checked by kas: see `credential_ids`.
+                self._given.pop(text, None)
+            elif self._is_due(credential):
+                self._given.pop(text, None)
+                if not await self._still(secret, session, credential, given):
+                    self._revoked(session)
+
+    async def _still(
+        self,
+        secret: SessionSecret,
+        session: UserSession,
+        credential: SessionCredential,
+        given: Mapping[str, Access],
+    ) -> bool:
+        """Return whether the user still has rights; keep them for the next look."""
+        try:
+            for agent_id, before in given.items():
+                after = await maybeDeferred(self.authorize_user, agent_id, secret.text)
+                if after != before:
+                    return False
+        except CallError as error:
+            is_valid = self._now() < credential.signed_in.expires_at
+            if error.status is Status.UNAVAILABLE and is_valid:
+                self._given.setdefault(secret.text, {}).update(given)
+                return True
+            return False
+        return True
 
     async def opened(self, text: str) -> tuple[SessionSecret, UserSession]:
         """
@@ -144,7 +215,7 @@ class SessionAuthenticator:
         :raises CallError: UNAUTHENTICATED if it has ended, UNAVAILABLE if the store
             cannot be read.
         """
-        secret = _secret_of(text)
+        secret = secret_of(text)
         await self._credential(secret)
         session = self._sessions.get(secret.key)
         if session is None:
@@ -152,9 +223,18 @@ class SessionAuthenticator:
         await self._sessions.touch(session)
         return secret, session
 
-    async def credential(self, secret: SessionSecret) -> SessionCredential:
-        """Return the credential of a session; raises as `opened`."""
-        return await self._credential(secret)
+    async def held(
+        self, secret: SessionSecret
+    ) -> tuple[UserSession, SessionCredential]:
+        """
+        Return a session with its credential, whether or not that can be renewed.
+
+        :raises CallError: as of `opened`.
+        """
+        session = await self._sessions.find(secret.key)
+        if session is None:
+            raise _ended()
+        return session, self._decrypted(secret, session)
 
     def authenticate_agent(self, token: bytes) -> AgentIdentity:
         """Refuse: a session does not belong to an agent."""
@@ -165,14 +245,24 @@ class SessionAuthenticator:
         users: Any = self._users
 
         def ask(one: SessionCredential, peer: Any) -> Any:
-            # A credential may be for one agent only, and refuses others itself.
             signed_in = one.signed_in
-            return users.authorize(
+            answer = users.authorize(
                 signed_in.kind, one.agent or agent, signed_in.token, peer
             )
+            if not one.agent:
+                return answer
+            if isinstance(answer, Deferred):
+                return answer.addCallback(partial(_only_for, agent))
+            return _only_for(agent, answer)
+
+        def given(found: Access) -> Access:
+            self._given.setdefault(token, {})[found.agent_id] = found
+            return found
 
         found: Access | Deferred[Access] = self._asked(token, ask)
-        return found
+        if isinstance(found, Deferred):
+            return found.addCallback(given)
+        return given(found)
 
     def reach_of(self, token: str) -> Reach | Deferred[Reach]:
         """See `IListingAuthenticator`."""
@@ -189,7 +279,7 @@ class SessionAuthenticator:
         return found
 
     def _asked(self, token: str, ask: Callable[[SessionCredential, Any], Any]) -> Any:
-        secret = _secret_of(token)
+        secret = secret_of(token)
         session = self._sessions.get(secret.key)
         credential = self._open.get(secret.key)
         if session is None or credential is None or self._is_due(credential):
@@ -301,6 +391,9 @@ class SessionAuthenticator:
             if error.status is Status.UNAUTHENTICATED:
                 await self._sessions.end(secret.key)
                 raise
+            await self._sessions.replace(
+                secret.key, lambda one: attrs.evolve(one, renewing_until=0.0)
+            )
             if self._now() < credential.signed_in.expires_at:
                 return credential
             raise
@@ -322,6 +415,20 @@ class SessionAuthenticator:
         )
 
 
+def _only_for(agent: str, found: Access) -> Access:
+    """
+    Return rights at an agent.
+
+    :raises CallError: PERMISSION_DENIED if they are for another agent, which the
+        credential itself names.
+    """
+    if agent not in (found.agent_id, found.agent_name):
+        raise CallError(
+            Status.PERMISSION_DENIED, "you have signed in with a token of another agent"
+        )
+    return found
+
+
 def _as_session(session: UserSession, found: _T) -> _T:
     """
     Return rights with the session in place of its credential: connections must end with
@@ -330,7 +437,12 @@ def _as_session(session: UserSession, found: _T) -> _T:
     return attrs.evolve(found, credential_id=f"session:{session.id}")
 
 
-def _secret_of(text: str) -> SessionSecret:
+def secret_of(text: str) -> SessionSecret:
+    """
+    Return the secret of a cookie.
+
+    :raises CallError: UNAUTHENTICATED if the cookie contains none.
+    """
     try:
         return SessionSecret(text)
     except ValueError:

@@ -54,7 +54,9 @@ class WebPageServer:
         self._sessions = UserSessions(
             api.stores.open("sessions"), api.clock, now, self._ended
         )
-        self._authenticator = SessionAuthenticator(api, self._sessions, now)
+        self._authenticator = SessionAuthenticator(
+            api, self._sessions, now, self._end_connections
+        )
         if not settings.enabled:
             return
         api.users.add_authenticator(self._authenticator)
@@ -85,17 +87,22 @@ class WebPageServer:
         """Follow the sessions of all kas."""
         if self._is_enabled:
             self._sessions.start()
+            self._authenticator.start()
             self._api.metrics.register(self._metrics)
 
     async def stop(self) -> None:
         """End following."""
         if self._is_enabled:
+            self._authenticator.stop()
             self._sessions.stop()
             self._api.metrics.unregister(self._metrics)
 
     def _ended(self, session: UserSession) -> None:
         """End the connections of a session that has ended."""
         self._authenticator.forget(session)
+        self._end_connections(session)
+
+    def _end_connections(self, session: UserSession) -> None:
         self._api.events.publish(CredentialRevoked(f"session:{session.id}"))
 
     def _revoked(self, event: CredentialRevoked) -> None:

@@ -200,11 +200,12 @@ class UserSessions:
         :raises CallError: UNAVAILABLE if the store cannot be changed,
             RESOURCE_EXHAUSTED if it is full.
         """
+        await self._put(session, 0)
+        # Afterwards, because others may begin while the store is changed.
         mine = [one for one in self._known.values() if one.owner == session.owner]
         mine.sort(key=lambda one: one.used_at)
-        for oldest in mine[: max(0, len(mine) + 1 - MAX_SESSIONS_EACH)]:
+        for oldest in mine[:-MAX_SESSIONS_EACH]:
             await self.end(oldest.key)
-        await self._put(session, 0)
 
     async def replace(
         self, key: str, change: Callable[[UserSession], UserSession]

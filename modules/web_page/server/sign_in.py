@@ -98,7 +98,7 @@ class BegunSignIn:
             found = json.loads(base64.b64decode(padded, b"-_", validate=True))
             provider, state, secret, after = (str(one) for one in found)
             return cls(provider, state, base64.b64decode(secret), after)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise CallError(
                 Status.UNAUTHENTICATED,
                 "this browser has begun no sign-in within the last ten minutes; try "
@@ -273,11 +273,10 @@ class PageSignIn:
 
         :param back: URL of the page that the provider returns to.
         """
-        session = self._sessions.get(secret.key)
-        credential = await self._authenticator.credential(secret)
+        session, credential = await self._authenticator.held(secret)
+        # End the session first: the provider may not respond.
         await self._sessions.end(secret.key)
-        if session is not None:
-            self._log.info("session {id} was ended by its user", id=session.id)
+        self._log.info("session {id} was ended by its user", id=session.id)
         if not credential.provider:
             return ""
         try:
@@ -285,7 +284,6 @@ class PageSignIn:
                 credential.signed_in, back
             )
         except CallError as error:
-            # The session at kas has ended, which is what the user asked for.
             self._log.warn("signing out at the provider: {why}", why=error.message)
             return ""
 

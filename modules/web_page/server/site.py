@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from modules.web_page.server.agents import ReachedAgents
 from modules.web_page.server.assets import Assets
-from modules.web_page.server.authenticator import SessionAuthenticator
+from modules.web_page.server.authenticator import SessionAuthenticator, secret_of
 from modules.web_page.server.documents import (
     THEMES,
     Frame,
@@ -307,7 +307,7 @@ class PageRoutes:
 
     async def _sign_out(self, request: Any) -> bytes:
         PageCaller.of(self._users, request)
-        secret, _ = await self._authenticator.opened(_cookie(request))
+        secret = secret_of(_cookie(request))
         if not is_page_csrf(secret.text, request.getHeader(CSRF_FIELD) or ""):
             raise CallError(
                 Status.PERMISSION_DENIED, f"the field {CSRF_FIELD} is missing or wrong"

@@ -19,6 +19,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
 from kas.config.schema import Web, WebListen
+from kas.web import requests
 from kas.web.draining import DrainingFactory
 from kas.web.listener import WebFactory, WebListener
 from tunnel.hosting.pages import MAX_DEPTH, Pages
@@ -200,6 +201,49 @@ class RequestTests(_Case):
             ("kas_web_connections", {}, 1),
         ):
             self.assertEqual(registry.get_sample_value(name, labels), value, name)
+
+
+class FormTests(_Case):
+    """Which forms are parsed: parsing blocks kas."""
+
+    def seen(self, kind: str, body: bytes, query: str = "") -> dict[bytes, list[bytes]]:
+        seen: dict[bytes, list[bytes]] = {}
+
+        class Form(Resource):
+            isLeaf = True
+
+            def render(self, request: Any) -> bytes:
+                seen.update(request.args)
+                assert request.content.read() == body
+                return b"x"
+
+        self.pages.withdraw("form")
+        self.pages.mount("form", "/form", Form())
+        fields = f"Content-Type: {kind}"
+        client = _Client(self)
+        self.assertEqual(client.ask("/form" + query, fields, body=body)[0], 200)
+        client.lose()
+        return seen
+
+    def test_small(self) -> None:
+        form = "application/x-www-form-urlencoded; charset=utf-8"
+        self.assertEqual(
+            self.seen(form, b"a=1&b=&a=%32", "?a=0&c"),
+            {b"a": [b"1", b"2"], b"b": [b""], b"c": [b""]},
+        )
+
+    def test_others(self) -> None:
+        """Pages read other bodies themselves."""
+        form = "application/x-www-form-urlencoded"
+        self.assertEqual(self.seen(form, b"a=1"), {b"a": [b"1"]})
+        self.patch(requests, "MAX_FORM_BYTES", 2)
+        self.assertEqual(self.seen(form, b"a=1"), {})
+        self.patch(requests, "MAX_FORM_BYTES", 10**6)
+        self.patch(requests, "MAX_FIELDS", 3)
+        self.assertEqual(self.seen(form, b"a&b&c&d"), {})
+        self.assertEqual(self.seen("text/plain", b"a=1"), {})
+        part = b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n--x--\r\n"
+        self.assertEqual(self.seen("multipart/form-data; boundary=x", part), {})
 
 
 class LimitTests(_Case):

@@ -55,6 +55,20 @@ def test_read(world: World) -> None:
     assert b"evil" not in answer and b"Clear-Site-Data" not in answer
 
 
+def test_redirect(world: World) -> None:
+    """A script would repeat a change at another cluster, which is the same origin."""
+    head = b"DELETE /agents/7/api/v1/pods/x HTTP/1.1"
+    wire = ask(world, COOKIE, SITE, DEST, CSRF, head=head)
+    world.origin.receive(
+        b"HTTP/1.1 307 Temporary Redirect\r\nlocation: /agents/8/api/v1/namespaces/x"
+        b"\r\nContent-Length: 0\r\n\r\n"
+    )
+    world.run()
+    answer = wire.taken()
+    assert answer.startswith(b"HTTP/1.1 307")
+    assert b"ocation" not in answer
+
+
 def test_change(world: World) -> None:
     """It needs the CSRF token, which does not reach the cluster."""
     head = b"DELETE /agents/7/api/v1/pods/x HTTP/1.1"
@@ -128,6 +142,12 @@ def test_web_socket(world: World) -> None:
     token = json.loads(body)["token"].encode()
     protocols = b"Sec-WebSocket-Protocol: v5, websocket-token.kas.gitlab.com." + token
     upgrade = (b"Upgrade: websocket", b"Connection: upgrade", protocols)
+    # The door for kubectl does not know the session behind it.
+    wire = world.client()
+    head = b"GET " + path + b" HTTP/1.1"
+    wire.receive(b"\r\n".join((head, b"Host: kas", *upgrade, b"", b"")))
+    world.run()
+    assert status_of(wire)[0] == 401
     ask(world, *upgrade, head=b"GET " + path + b"?command=sh HTTP/1.1")
     request = world.origin.taken()
     assert request.startswith(b"GET /api/v1/pods/x/exec?command=sh HTTP/1.1\r\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +10,11 @@ from urllib.parse import quote
 
 import attrs
 import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.logger import capturedLogs
 
+from modules.web_page.server.authenticator import LOOK_SECONDS
 from modules.web_page.server.headers import CONTENT_SECURITY_POLICY
 from modules.web_page.server.sessions import (
     IDLE_SECONDS,
@@ -166,7 +170,7 @@ def test_sign_out(stand: PageStand, browser: PageBrowser) -> None:
     csrf = browser.boot()["csrf"]
     for fields in (
         {},
-        {"X-Kas-Csrf": "x" + csrf[1:]},
+        {"X-Kas-Csrf": csrf[1:] + csrf[:1]},
         {"X-Kas-Csrf": csrf, "Origin": "https://evil.example.com"},
     ):
         assert browser.post("/ui/sign-out", "", **fields).status == 403
@@ -284,6 +288,26 @@ def test_sessions_of_one_user_are_limited(stand: PageStand) -> None:
     assert other.get("/ui/api/session").status == 200
 
 
+def test_many_sign_ins_at_once(stand: PageStand, browser: PageBrowser) -> None:
+    """However long the store takes, the user has no more sessions."""
+    browser.sign_in()
+    (session,) = stand.sessions
+    sessions, put = stand.module._sessions, stand.module._sessions._put
+
+    async def put_slowly(changed: UserSession, version: int) -> None:
+        await deferLater(stand.clock, 1)
+        await put(changed, version)
+
+    sessions._put = put_slowly
+    adding = [
+        Deferred.fromCoroutine(sessions.add(attrs.evolve(session, key=f"{one:064x}")))
+        for one in range(5 * MAX_SESSIONS_EACH)
+    ]
+    stand.clock.advance(1)
+    assert all(one.called for one in adding)
+    assert len(stand.sessions) == MAX_SESSIONS_EACH
+
+
 def test_a_credential_that_is_revoked(stand: PageStand, browser: PageBrowser) -> None:
     """Its sessions end with it, also if kas learns it only from a refusal."""
     browser.sign_in()
@@ -399,6 +423,108 @@ def test_renewal_beside_another_change(stand: PageStand, browser: PageBrowser) -
     assert others == [0]
     (renewed,) = stand.sessions
     assert renewed.sealed != session.sealed
+
+
+class TestOpenConnections:
+    """A connection that makes no further request, with rights of a provider."""
+
+    @pytest.fixture
+    def connected(self, stand: PageStand, browser: PageBrowser) -> PageStand:
+        stand.can_sign_in()
+        returned(browser, begun(browser))
+        browser.get("/ui/")
+        (authenticator,) = stand.users.authenticators
+        authenticator.authorize_user("prod", browser.cookies[PAGE_COOKIE])
+        return stand
+
+    def wait(self, stand: PageStand, seconds: float) -> None:
+        for _ in range(round(seconds / LOOK_SECONDS)):
+            stand.clock.advance(LOOK_SECONDS)
+
+    def test_renewed(self, connected: PageStand) -> None:
+        """It stays while the provider renews the credential."""
+        self.wait(connected, 3000)
+        assert connected.revoked == []
+        assert len(connected.sessions) == 1
+
+    def test_refused(self, connected: PageStand) -> None:
+        """It ends with the session when the provider refuses."""
+        connected.provider.refreshed.clear()
+        self.wait(connected, 530)
+        assert connected.revoked == []
+        self.wait(connected, 20)
+        assert connected.sessions == []
+        assert len(set(connected.revoked)) == 1
+
+    def test_fewer_rights(self, connected: PageStand) -> None:
+        """It ends, and the session stays, if the rights have changed."""
+        for token, access in connected.users.tokens.items():
+            if token.startswith("token-") and token != "token-0":
+                changed = attrs.evolve(access, read_only=True)
+                connected.users.tokens[token] = changed
+        self.wait(connected, 560)
+        assert len(connected.revoked) == len(connected.sessions) == 1
+
+    def test_provider_is_away(self, connected: PageStand) -> None:
+        """It ends with the credential, and the session may be renewed later."""
+        connected.provider.failure = CallError(Status.UNAVAILABLE, "away")
+        self.wait(connected, 590)
+        assert connected.revoked == []
+        self.wait(connected, 30)
+        assert len(connected.revoked) == len(connected.sessions) == 1
+
+
+def test_sign_out_while_the_provider_is_away(
+    stand: PageStand, browser: PageBrowser
+) -> None:
+    """The session ends here in any case, also with an expired credential."""
+    stand.can_sign_in()
+    returned(browser, begun(browser))
+    csrf = browser.boot()["csrf"]
+    stand.provider.failure = CallError(Status.UNAVAILABLE, "away")
+    stand.clock.advance(700)
+    answer = browser.post("/ui/sign-out", "", **{"X-Kas-Csrf": csrf})
+    assert (answer.status, answer.body) == (200, b'{"next": "/ui/sign-in"}\n')
+    assert stand.sessions == []
+    assert PAGE_COOKIE not in browser.cookies
+
+
+def test_another_try_after_a_failed_renewal(
+    stand: PageStand, browser: PageBrowser
+) -> None:
+    """It begins at once, and no other kas has to wait."""
+    stand.can_sign_in()
+    returned(browser, begun(browser))
+    stand.provider.failure = CallError(Status.UNAVAILABLE, "away")
+    stand.clock.advance(590)
+    browser.get("/ui/api/agents")
+    assert stand.sessions[0].renewing_until == 0.0
+    stand.provider.failure = None
+    sealed = stand.sessions[0].sealed
+    browser.get("/ui/api/agents")
+    assert stand.sessions[0].sealed != sealed
+
+
+def test_a_token_of_another_agent(stand: PageStand, browser: PageBrowser) -> None:
+    """A request for one agent never reaches another one."""
+    stand.users.tokens["secret"] = Access("user:alice", "2", "test")
+    browser.sign_in("user:test:secret")
+    browser.get("/ui/")
+    (authenticator,) = stand.users.authenticators
+    text = browser.cookies[PAGE_COOKIE]
+    for name in ("test", "2"):
+        assert authenticator.authorize_user(name, text).agent_id == "2"
+    for name in ("prod", "1"):
+        with pytest.raises(CallError) as caught:
+            authenticator.authorize_user(name, text)
+        assert caught.value.status is Status.PERMISSION_DENIED
+
+
+def test_a_cookie_of_brackets(browser: PageBrowser) -> None:
+    """What kas cannot read as a sign-in is none."""
+    text = base64.urlsafe_b64encode(b"[" * 6000).rstrip(b"=").decode()
+    browser.cookies["__Host-kas-sign-in"] = text
+    assert returned(browser, "x").status == 401
 
 
 def test_renewal_is_refused(stand: PageStand, browser: PageBrowser) -> None:

@@ -47,7 +47,7 @@ function decoded(text) {
 
 function App() {
   return html`
-    <${Shell}><${Boundary} key=${here.value.path.split("/").slice(0, 4).join("/")}><${Page} /><//><//>
+    <${Boundary}><${Shell}><${Boundary} key=${here.value.path.split("/").slice(0, 4).join("/")}><${Page} /><//><//><//>
     ${dialog.value === "palette" && html`<${Palette} />`}
     ${dialog.value === "help" && html`<${Help} />`}`;
 }

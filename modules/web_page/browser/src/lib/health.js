@@ -57,10 +57,20 @@ export function sharesOf(summary, kinds) {
     const counts = summary?.[kind];
     if (!counts) continue;
     isKnown = true;
-    shares.total += counts.total;
-    for (const [state, count] of Object.entries(counts.states ?? {})) shares[levelOf(state)] += count;
+    shares.total += numberOf(counts.total);
+    const states = typeof counts.states === "object" && counts.states ? counts.states : {};
+    for (const [state, count] of Object.entries(states)) shares[levelOf(state)] += numberOf(count);
   }
   return isKnown ? shares : null;
+}
+
+/**
+ * Return a number of objects; 0 for anything else, because agentk of a hostile cluster chooses it.
+ *
+ * @param {unknown} value
+ */
+export function numberOf(value) {
+  return typeof value === "number" && Number.isFinite(value) && value >= 0 ? value : 0;
 }
 
 /**

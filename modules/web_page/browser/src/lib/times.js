@@ -28,7 +28,8 @@ export function duration(seconds) {
  * @param {unknown} value seconds, or text in ISO 8601
  */
 export function secondsOf(value) {
-  if (typeof value === "number") return value;
+  // Beyond this, a time is no date, and its text an exception.
+  if (typeof value === "number") return Math.abs(value) < 8.64e12 ? value : Number.NaN;
   return typeof value === "string" && value ? Date.parse(value) / 1000 : Number.NaN;
 }
 
@@ -42,7 +43,7 @@ const FORMATS = new Map();
  * @param {string} zone `UTC`, or empty for the zone of the browser
  */
 export function exactTime(seconds, zone) {
-  if (!Number.isFinite(seconds)) return "";
+  if (!(Math.abs(seconds) < 8.64e12)) return "";
   let format = FORMATS.get(zone);
   if (!format) {
     format = new Intl.DateTimeFormat("en-CA", {

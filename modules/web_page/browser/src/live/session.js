@@ -27,13 +27,23 @@ for (const name of ["pointerdown", "keydown"]) {
   }, { capture: true, passive: true });
 }
 
-/** End the session. */
+/**
+ * End the session here, and at the identity provider if there is one.
+ *
+ * @returns {Promise<string>} the reason why it has not ended; empty if it has
+ */
 export async function signOut() {
   try {
-    await fetch("/ui/sign-out", {
+    const response = await fetch("/ui/sign-out", {
       method: "POST", headers: { "X-Kas-Csrf": boot.csrf }, credentials: "same-origin",
     });
-  } finally {
-    location.assign("/ui/sign-in");
+    const found = await response.json();
+    if (response.ok || response.status === 401) {
+      location.assign(typeof found.next === "string" ? found.next : "/ui/sign-in");
+      return "";
+    }
+    return `${found.message ?? response.status}`;
+  } catch {
+    return "kas does not respond";
   }
 }

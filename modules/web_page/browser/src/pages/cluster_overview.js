@@ -1,6 +1,6 @@
 /** The overview of a cluster: what is wrong, what runs there, and what kas knows of it. */
 
-import { levelOf, levelOfObject } from "../lib/health.js";
+import { levelOfObject, numberOf, sharesOf } from "../lib/health.js";
 import { useFeed } from "../live/cable.js";
 import { groupEvents, objectsOf } from "../live/object_rows.js";
 import { command } from "../lib/shell.js";
@@ -90,12 +90,12 @@ function KindsCard({ name, cluster }) {
       <div class="card__body">
         ${kinds.length ? html`
           <dl class="kinds">${kinds.map(([kind, tab]) => {
-    const { total, states } = /** @type {any} */ (summary)[kind];
-    const shares = { ok: 0, progress: 0, bad: 0, total };
-    for (const [state, count] of Object.entries(states ?? {})) shares[levelOf(state)] += Number(count);
+    const shares = sharesOf(summary, [kind]) ?? { ok: 0, progress: 0, bad: 0, total: 0 };
+    const { total } = shares;
+    const { states } = /** @type {any} */ (summary)[kind];
     const term = `kind=${SINGULAR[kind]}`;
     const isOne = tab === kind;
-    const title = Object.entries(states ?? {}).map(([state, count]) => `${count} ${state}`).join(", ");
+    const title = Object.entries(states ?? {}).map(([state, count]) => `${numberOf(count)} ${state}`).join(", ");
     return html`
             <div key=${kind} title=${title}><dt><a href=${clusterAddress(name, tab, isOne ? {} : { q: term })}>${kind}</a></dt>
               <dd>${total}</dd>

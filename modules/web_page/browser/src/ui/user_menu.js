@@ -1,5 +1,7 @@
 /** The user, and the settings of this browser. */
 
+import { signal } from "@preact/signals";
+
 import { boot } from "../boot.js";
 import { signOut } from "../live/session.js";
 import { density, shortcuts, theme, zone } from "../preferences.js";
@@ -22,6 +24,9 @@ function Choice({ legend, name, options, chosen }) {
     </fieldset>`;
 }
 
+/** Why kas has not ended the session. */
+const refusal = signal("");
+
 export function UserMenu() {
   return html`
     <button type="button" class="nav__item user-button" popovertarget="user-menu" title="settings and user">
@@ -40,7 +45,8 @@ export function UserMenu() {
       <div class="user-menu__buttons">
         <button type="button" class="button" popovertarget="user-menu" popovertargetaction="hide"
           onClick=${() => { dialog.value = "help"; }}>Keys</button>
-        <button type="button" class="button" onClick=${signOut}>Sign out</button>
+        <button type="button" class="button" onClick=${async () => { refusal.value = await signOut(); }}>Sign out</button>
       </div>
+      ${refusal.value && html`<p class="notice notice--error" role="alert">Not signed out: ${refusal.value}</p>`}
     </div>`;
 }
