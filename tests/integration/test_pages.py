@@ -63,7 +63,9 @@ def test_pages(kas: Kas) -> None:
     assert kas.ask("/pages/count/a", "POST") == (200, "2")
     assert kas.ask("/pages/count/a")[0] == 405
     assert kas.ask("/pages/none")[0] == 404
-    assert kas.ask("/") == (404, "this page does not exist\n")
+    # The page of kas.
+    assert kas.ask("/")[0] == 302
+    assert kas.ask("/none") == (404, "this page does not exist\n")
     status, text = kas.ask("/x", Accept="application/json")
     assert (status, json.loads(text)) == (404, {"message": "this page does not exist"})
     assert kas.ask("/pages/crash") == (500, "an internal error\n")

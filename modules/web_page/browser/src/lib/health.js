@@ -74,6 +74,15 @@ export function numberOf(value) {
 }
 
 /**
+ * Tell whether the user may list each kind that can have problems: otherwise, nobody knows that there are none.
+ *
+ * @param {Summary | undefined} summary
+ */
+export function seesAll(summary) {
+  return TROUBLED.every((kind) => summary?.[kind]);
+}
+
+/**
  * Return the number of objects that have not reached the state of their specification.
  *
  * @param {Summary | undefined} summary

@@ -3,7 +3,7 @@
 import { computed, signal } from "@preact/signals";
 
 import { now } from "../clock.js";
-import { problemsOf, sharesOf, WORKLOADS } from "../lib/health.js";
+import { problemsOf, sharesOf, seesAll, WORKLOADS } from "../lib/health.js";
 import { recent } from "../preferences.js";
 import { dropFeed, keepFeed } from "./cable.js";
 import { getJson } from "./rest.js";
@@ -145,6 +145,8 @@ export const totals = computed(() => {
     clusters: 0, live: 0, late: 0, offline: 0, never: 0, denied: 0,
     nodes: 0, brokenNodes: 0, workloads: 0, brokenWorkloads: 0, problems: 0, troubled: 0,
     oldProblems: 0,
+    // Clusters whose numbers the user may see, and has.
+    knowNodes: 0, knowWorkloads: 0, knowProblems: 0,
   };
   for (const one of clusters.value) {
     found.clusters += 1;
@@ -155,6 +157,9 @@ export const totals = computed(() => {
     found.brokenWorkloads += one.workloads?.bad ?? 0;
     found.problems += one.problems ?? 0;
     if (one.problems) found.troubled += 1;
+    if (one.nodes) found.knowNodes += 1;
+    if (one.workloads) found.knowWorkloads += 1;
+    if (one.problems !== null && seesAll(one.summary)) found.knowProblems += 1;
     // Numbers of a cluster that is away are history.
     if (one.state !== "live") found.oldProblems += one.problems ?? 0;
   }

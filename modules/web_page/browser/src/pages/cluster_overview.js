@@ -1,6 +1,6 @@
 /** The overview of a cluster: what is wrong, what runs there, and what kas knows of it. */
 
-import { levelOfObject, numberOf, sharesOf } from "../lib/health.js";
+import { levelOfObject, numberOf, seesAll, sharesOf } from "../lib/health.js";
 import { useFeed } from "../live/cable.js";
 import { groupEvents, objectsOf } from "../live/object_rows.js";
 import { command } from "../lib/shell.js";
@@ -36,7 +36,7 @@ export function ClusterOverview({ name, cluster }) {
   return html`
     <div class="cards">
       <div class="cards__column">
-        <${ProblemsCard} name=${name} /><${WarningsCard} name=${name} />
+        <${ProblemsCard} name=${name} cluster=${cluster} /><${WarningsCard} name=${name} cluster=${cluster} />
       </div>
       <div class="cards__column">
         <${KindsCard} name=${name} cluster=${cluster} /><${AboutCard} name=${name} cluster=${cluster} />
@@ -63,14 +63,17 @@ function useObjects(name, view) {
   return { objects, isLoading: feed.state.value === "loading" };
 }
 
-/** @param {{name: string}} props */
-function ProblemsCard({ name }) {
+/** @param {{name: string, cluster: import("../live/fleet.js").Cluster | undefined}} props */
+function ProblemsCard({ name, cluster }) {
   const { objects, isLoading } = useObjects(name, "problems");
   const worst = sortRows(objects, { column: TROUBLE, direction: -1 }).slice(0, MOST);
   return html`
     <${Card} title="Problems" href=${clusterAddress(name, "problems")} more=${objects.length ? `all ${objects.length}` : ""}>
       ${isLoading && !objects.length && html`<${Loading} rows=${3} />`}
-      ${!isLoading && !objects.length && html`<div class="card__body muted">Each object has reached the state of its specification.</div>`}
+      ${!isLoading && !objects.length && html`<div class="card__body muted">${
+    seesAll(cluster?.summary) ? "Each object has reached the state of its specification."
+    : cluster?.problems === null || !cluster ? "You see no objects of this cluster."
+    : "Each object that you see has reached the state of its specification."}</div>`}
       <ul class="lines">${worst.map((one) => html`
         <li key=${one.key}><a class="line" href=${clusterAddress(name, "problems", { open: openName(one) })}>
           <span class="line__what"><${Name} text=${one.name} /></span>
@@ -110,14 +113,15 @@ function KindsCard({ name, cluster }) {
     <//>`;
 }
 
-/** @param {{name: string}} props */
-function WarningsCard({ name }) {
+/** @param {{name: string, cluster: import("../live/fleet.js").Cluster | undefined}} props */
+function WarningsCard({ name, cluster }) {
   const { objects, isLoading } = useObjects(name, "events");
   const newest = groupEvents(objects).sort((left, right) => right.lastAt - left.lastAt).slice(0, MOST);
   return html`
     <${Card} title="Warnings" href=${clusterAddress(name, "events")} more=${newest.length ? "all" : ""}>
       ${isLoading && !objects.length && html`<${Loading} rows=${3} />`}
-      ${!isLoading && !objects.length && html`<div class="card__body muted">None within the last hour.</div>`}
+      ${!isLoading && !objects.length && html`<div class="card__body muted">${
+    cluster?.summary?.events ? "None within the last hour." : "You may not list the events of all namespaces, or there are none."}</div>`}
       <ul class="lines">${newest.map((one) => html`
         <li key=${one.key}><a class="line" href=${clusterAddress(name, "events", { open: openName(one) })}>
           <span class="line__what"><${Name} text=${one.object ?? ""} /></span>

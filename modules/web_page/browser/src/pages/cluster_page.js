@@ -1,6 +1,6 @@
 /** One cluster: its overview, and a live table for each view. */
 
-import { now } from "../clock.js";
+import { now, second } from "../clock.js";
 import { sharesOf, WORKLOADS } from "../lib/health.js";
 import { command } from "../lib/shell.js";
 import { duration } from "../lib/times.js";
@@ -33,7 +33,7 @@ const NOTHING = {
   workloads: ["No workloads", "Deployments, StatefulSets, DaemonSets, Jobs and CronJobs appear here."],
   nodes: ["No nodes", "Nodes appear here as soon as they join the cluster."],
   services: ["No Services", "Services appear here with their ports and addresses."],
-  problems: ["No problems", "Each object has reached the state of its specification."],
+  problems: ["No problems", "Each object that you see has reached the state of its specification."],
   events: ["No warnings", "The cluster has written no warning within the last hour."],
 };
 
@@ -70,10 +70,17 @@ export function ClusterPage({ name, tab }) {
 
 /** @param {{name: string, tab: string, cluster: import("../live/fleet.js").Cluster | undefined}} props */
 function Content({ name, tab, cluster }) {
+  if (!cluster && agents.value.isComplete) {
+    return html`
+      <${Empty} icon="search" title="You see no cluster of this name">
+        <p>It does not exist, or you have no access to it. <a href=${`${BASE}/fleet`}>All clusters</a></p>
+      <//>`;
+  }
   if (cluster?.state === "never") {
     return html`
       <${Empty} icon="circleDashed" title="This cluster has never sent data">
-        <p>Is the module <code>cluster_data</code> enabled in its agentk? This command installs an agentk with it:</p>
+        <p>Is the module <code>cluster_data</code> enabled in its agentk, and does no other agentk hold the Lease of this agent?
+          This command installs an agentk with it:</p>
         <${Command} text=${command`kasctl agent install ${name} --context CONTEXT --module cluster_data`} />
       <//>`;
   }
@@ -130,6 +137,7 @@ function Count({ cluster, id, kinds }) {
 function Staleness({ cluster }) {
   if (cluster.state !== "late" && cluster.state !== "offline") return null;
   void connection.value;
+  void second.value;
   const age = cluster.lastSeen ? duration(now() - cluster.lastSeen) : "";
   return html`
     <div class="notice notice--warning"><${Icon} name=${cluster.state === "late" ? "clock" : "cloudOff"} />

@@ -58,6 +58,18 @@ export function FleetPage() {
 /** @param {number} count */
 const grouped = (count) => count.toLocaleString("en");
 
+/** @param {number} count @param {number} known number of clusters that the count is of */
+function numberOr(count, known) {
+  return known ? grouped(count) : "–";
+}
+
+/** Return what holds for the clusters that the user sees. @param {string} text @param {number} known */
+function verdict(text, known) {
+  const all = totals.value.clusters;
+  if (!known) return "not visible to you";
+  return known === all ? text : `${text} in ${known} of ${all} clusters`;
+}
+
 function Totals() {
   const all = totals.value;
   if (!all.clusters) return html`<p class="totals"> </p>`;
@@ -68,15 +80,19 @@ function Totals() {
         <dd class="totals__more"><a href=${filtered("state=live")}>${all.live} live</a>
           ${states.map((one) => html`
             <a key=${one} class="totals__warn" href=${filtered(`state=${one}`)}>${all[one]} ${one}</a>`)}</dd></div>
-      <div><dt>nodes</dt><dd><a href=${address(`${BASE}/fleet`, { sort: "-nodes" })}>${grouped(all.nodes)}</a></dd>
+      <div><dt>nodes</dt><dd><a href=${address(`${BASE}/fleet`, { sort: "-nodes" })}>${
+    numberOr(all.nodes, all.knowNodes)}</a></dd>
         <dd class="totals__more">${all.brokenNodes
-    ? html`<a class="totals__bad" href=${filtered("nodes-bad>0")}>${all.brokenNodes} not ready</a>` : "all ready"}</dd></div>
-      <div><dt>workloads</dt><dd><a href=${address(`${BASE}/fleet`, { sort: "-workloads" })}>${grouped(all.workloads)}</a></dd>
+    ? html`<a class="totals__bad" href=${filtered("nodes-bad>0")}>${all.brokenNodes} not ready</a>`
+    : verdict("all ready", all.knowNodes)}</dd></div>
+      <div><dt>workloads</dt><dd><a href=${address(`${BASE}/fleet`, { sort: "-workloads" })}>${
+    numberOr(all.workloads, all.knowWorkloads)}</a></dd>
         <dd class="totals__more">${all.brokenWorkloads
-    ? html`<a class="totals__bad" href=${filtered("workloads-bad>0")}>${all.brokenWorkloads} failed</a>` : "none failed"}</dd></div>
-      <div><dt>problems</dt><dd><a href=${`${BASE}/problems`}>${grouped(all.problems)}</a></dd>
+    ? html`<a class="totals__bad" href=${filtered("workloads-bad>0")}>${all.brokenWorkloads} failed</a>`
+    : verdict("none failed", all.knowWorkloads)}</dd></div>
+      <div><dt>problems</dt><dd><a href=${`${BASE}/problems`}>${numberOr(all.problems, all.knowProblems || all.problems)}</a></dd>
         <dd class="totals__more">${all.problems
-    ? `in ${all.troubled} ${all.troubled === 1 ? "cluster" : "clusters"}` : "everything is as specified"}${
+    ? `in ${all.troubled} ${all.troubled === 1 ? "cluster" : "clusters"}` : verdict("everything is as specified", all.knowProblems)}${
     all.oldProblems ? `, ${all.oldProblems} of old data` : ""}</dd></div>
     </dl>`;
 }
