@@ -45,6 +45,8 @@ _TAKEN = (
     b"sec-websocket-protocol",
 )
 
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
 _PODS = re.compile(r"/api/v1/(?:namespaces/([^/]+)/)?pods(?:/([^/]+)(?:/(.+))?)?")
 
 
@@ -125,6 +127,11 @@ class Api:
             message = f"the sandbox takes JSON, and no {kind!r}"
             raise Refusal(415, "UnsupportedMediaType", message)
         try:
+            if (method, path) == ("POST", _REVIEWS):
+                # Everyone who knows the token may do everything here.
+                asked = dict(json.loads(body))
+                _answer(exchange, 201, {**asked, "status": {"allowed": True}})
+                return None
             found = self.objects.respond(method, target, kind, body)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as bad:
             # The demo and its tests send well-formed requests, so one message suffices

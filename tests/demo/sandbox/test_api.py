@@ -31,6 +31,16 @@ class ApiCase(SynchronousTestCase):
 
 
 class RequestTests(ApiCase):
+    def test_rights(self) -> None:
+        """Who has the token may do everything, also as somebody else."""
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        review = {"kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {}}}
+        answer = self.ask("POST", path, review)
+        self.assertEqual(answer.status, 201)
+        self.assertEqual(answer.json, {**review, "status": {"allowed": True}})
+        for body in (b"", b"[1]", b"x"):
+            self.assertEqual(self.ask("POST", path, body).status, 400)
+
     def test_without_the_token_nothing_is_done(self) -> None:
         upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
         run = "/api/v1/namespaces/default/pods/shell/exec?command=id"
