@@ -107,7 +107,9 @@ class _Asked:
 
     def age_after(self, error: CallError) -> float:
         """Return the maximum age of a positive answer after an error."""
-        is_absent = error.status is Status.UNAVAILABLE and not self.is_connected
+        # A call waits for an absent agent longer than for its own response.
+        no_response = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED)
+        is_absent = error.status in no_response and not self.is_connected
         if is_absent or isinstance(error, NoApiServer):
             return OFFLINE_SECONDS
         return _AGES.get(error.status, 0.0)

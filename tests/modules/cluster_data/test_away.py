@@ -14,6 +14,7 @@ from modules.cluster_data.server.rights import OFFLINE_SECONDS
 from tests.modules.cluster_data.pair import ThreadedClock, deployment, node
 from tests.modules.cluster_data.test_channels import ChannelStand
 from tests.modules.cluster_data.test_rest import ALICE, BOB, DEPLOYMENTS
+from tunnel.errors import CallError, Status
 
 HOUR = 3600.0
 
@@ -72,6 +73,20 @@ def test_three_hours(away: ChannelStand) -> None:
     assert first["snapshot"]["cluster/1"]["state"] == "offline"
     assert first["snapshot"]["cluster/1"]["lastSeen"] == cluster["lastSeen"]
     assert "asOf" not in first["snapshot"]
+
+
+def test_calls_that_wait_for_the_agent(
+    away: ChannelStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the first minutes, kas waits for the agent, and a review ends before that."""
+
+    async def wait(*_: object) -> None:
+        raise CallError(Status.DEADLINE_EXCEEDED, "no response within the given time")
+
+    monkeypatch.setattr(away.server._rights, "_review", wait)
+    pass_time(away, HOUR)
+    assert away.names(DEPLOYMENTS) == {"web", "api"}
+    assert away.names(DEPLOYMENTS, "bob") == set()
 
 
 def test_a_user_without_earlier_answers(away: ChannelStand) -> None:
