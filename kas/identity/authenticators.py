@@ -275,7 +275,8 @@ class Authenticators:
         found = None if kind else self._by_prefix(token)
         if found is not None:
             return found
-        known = " or ".join(f"{one!r}" for one in self._users)
+        # No token can name the kinds of browsers.
+        known = " or ".join(f"{one!r}" for one in self._users if " " not in one)
         raise CallError(
             Status.UNAUTHENTICATED,
             f"credentials of kind {kind[:20]!r} are unknown here; use {known}; if your "

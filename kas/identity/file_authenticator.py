@@ -242,7 +242,7 @@ _NOT_AN_AGENTS = (
     "one with 'kasctl agent add NAME' or 'kasctl agent rotate NAME'"
 )
 _NOT_A_USERS = (
-    "this is the token of an agent, but kubectl needs the token of a user: create "
+    "this is the token of an agent, but clients need the token of a user: create "
     "one with 'kasctl kubeconfig --agent NAME --user USER'"
 )
 

@@ -22,6 +22,8 @@ from modules.web_page.server.secret import SessionSecret
 from modules.web_page.server.sessions import UserSession, UserSessions
 from tunnel.api import IServerModuleApi, ISignInProvider, Reach, SignedIn
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.addresses import peer_network
+from tunnel.toolkit.token_buckets import TokenBuckets
 
 __all__ = [
     "BEGUN_SECONDS",
@@ -39,6 +41,15 @@ HOME: Final = "/ui/"
 #: `UserSession.method` of a sign-in by token.
 TOKEN: Final = "token"  # noqa: S105
 
+#: Number of sign-ins at a provider, from one network, that may fail or run at once, and
+#: per second after that: an office whose provider is down may try again, and no
+#: stranger keeps the provider busy.
+FAILED_AT_ONCE: Final = 30
+FAILED_PER_SECOND: Final = 0.5
+
+#: Maximum number of networks that are remembered, with 200 bytes each.
+MAX_NETWORKS: Final = 10_000
+
 #: Seconds for a sign-in at a provider.
 BEGUN_SECONDS: Final = 600
 
@@ -51,12 +62,21 @@ _NO_END: Final = 1e12
 
 _REFUSALS: Final = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
 
+#: A token in a header field, or in a kubeconfig.
+_PASTED: Final = re.compile(r"""(?:\bBearer |\btoken["']?: ?)["']?([!#-&(-~]+)""")
+
 _OWN_PATH: Final = re.compile(r"/ui(?:[/?][!-\[\]-~]*)?")
 
 
 def is_own_path(path: str) -> bool:
     """Return whether *path* is a path of the page, and of no other host."""
     return len(path) <= MAX_PATH and _OWN_PATH.fullmatch(path) is not None
+
+
+def _token_in(text: str) -> str:
+    """Return the token in pasted text: a token, a header field or a kubeconfig."""
+    found = _PASTED.search(text)
+    return (found[1] if found else text).strip()
 
 
 @attrs.frozen
@@ -129,6 +149,10 @@ class PageSignIn:
         self._authenticator = authenticator
         self._now = now
         self._count = count
+        self._clock = api.clock
+        self._attempts: TokenBuckets[str] = TokenBuckets(
+            MAX_NETWORKS, FAILED_AT_ONCE, FAILED_PER_SECOND
+        )
 
     @property
     def providers(self) -> list[ISignInProvider]:
@@ -157,6 +181,24 @@ class PageSignIn:
             raise
         self._count(method, "accepted")
 
+    @contextmanager
+    def _attempt(self, client: Browser) -> Iterator[None]:
+        """
+        Limit the failed attempts of one network: each may be requests to the provider,
+        and takes one of the places of all users.
+
+        :raises CallError: RESOURCE_EXHAUSTED.
+        """
+        now = self._clock.seconds()
+        bucket = self._attempts.used(peer_network(client.peer_address), now)
+        if not bucket.spend(now):
+            raise CallError(
+                Status.RESOURCE_EXHAUSTED,
+                "too many sign-ins from your network failed; try again in a minute",
+            )
+        yield
+        bucket.earn()
+
     async def by_token(self, text: str, browser: Browser) -> SessionSecret:
         """
         Create a session for a token: ``<kind>:<agent>:<token>`` or ``<token>``.
@@ -168,7 +210,7 @@ class PageSignIn:
             return await self._by_token(text, browser)
 
     async def _by_token(self, text: str, browser: Browser) -> SessionSecret:
-        kind, agent, token = "", "", text.strip()
+        kind, agent, token = "", "", _token_in(text)
         if len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
             raise CallError(Status.UNAUTHENTICATED, "this is not a token")
         if token.count(":") > 1:
@@ -207,7 +249,7 @@ class PageSignIn:
         :param answer: the parameters of the provider's redirect.
         """
         provider = self.provider(begun.provider)
-        with self._counted(provider.name):
+        with self._counted(provider.name), self._attempt(browser):
             signed_in = await provider.finish(
                 begun.secret, begun.state, answer, redirect_uri
             )
@@ -287,13 +329,16 @@ class PageSignIn:
             self._log.warn("signing out at the provider: {why}", why=error.message)
             return ""
 
-    async def logged_out(self, name: str, logout_token: str) -> int:
+    async def logged_out(self, name: str, logout_token: str, client: Browser) -> int:
         """
         End the sessions of a user who signed out at the provider; return their number.
 
+        :param client: the provider, or whoever claims to be.
         :raises CallError: UNAUTHENTICATED if the message is not the provider's.
         """
-        found = await self.provider(name).logged_out(logout_token)
+        provider = self.provider(name)
+        with self._attempt(client):
+            found = await provider.logged_out(logout_token)
         ended = 0
         for one in self._sessions.all():
             if one.method != name or one.created_at > found.issued_at:

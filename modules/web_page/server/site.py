@@ -254,11 +254,14 @@ class PageRoutes:
 
     async def _by_token(self, request: Any) -> bytes:
         # Another page must not sign the browser in as somebody else.
-        if request.getHeader("origin") != request.own_origin:
+        origin = request.getHeader("origin") or "none"
+        if origin != request.own_origin:
             raise CallError(
                 Status.PERMISSION_DENIED,
-                f"this form is not from {request.own_origin}; if a proxy is in front "
-                "of kas, name it in web.trusted_proxies",
+                f"the browser names {origin[:200]} as the origin of this form, and kas "
+                f"is at {request.own_origin}; if a proxy is in front of kas, name it "
+                "in web.trusted_proxies, and let it send X-Forwarded-Proto and "
+                "X-Forwarded-Host with the port",
             )
         _check_private(request)
         secret = await self._sign_in.by_token(
@@ -298,7 +301,7 @@ class PageRoutes:
 
     async def _signed_out(self, request: Any, provider: str) -> bytes:
         ended = await self._sign_in.logged_out(
-            provider, _parameter(request, "logout_token")
+            provider, _parameter(request, "logout_token"), _browser(request)
         )
         self._log.info(
             "{provider} ended {count} sessions", provider=provider, count=ended

@@ -23,6 +23,11 @@ from modules.web_page.server.sessions import (
     TOUCH_SECONDS,
     UserSession,
 )
+from modules.web_page.server.sign_in import (
+    FAILED_AT_ONCE,
+    FAILED_PER_SECOND,
+    BegunSignIn,
+)
 from tests.modules.web_page.stand import OWN, START, PageBrowser, PageStand
 from tunnel.api import (
     PAGE_COOKIE,
@@ -94,6 +99,21 @@ def test_token(stand: PageStand, browser: PageBrowser) -> None:
         },
         {"id": "2", "name": "test", "labels": {}, "connected": False},
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Bearer secret",
+        "Authorization: Bearer secret\n",
+        "users:\n- name: me\n  user:\n    token: secret\n",
+        "user:   token: 'secret'",
+        '{"user": {"token": "secret"}}',
+    ],
+)
+def test_pasted_text(browser: PageBrowser, text: str) -> None:
+    """A token with what is around it where users find it."""
+    assert browser.sign_in(text).status == 303
 
 
 @pytest.mark.parametrize(
@@ -384,6 +404,38 @@ def test_provider_refuses(stand: PageStand, browser: PageBrowser) -> None:
     assert answer.status == 503
     assert b"it does not respond" in answer.body
     assert browser.get("/ui/sign-in/unknown").status == 404
+
+
+def test_flood_of_sign_ins(stand: PageStand) -> None:
+    """A stranger cannot keep the provider busy, and others sign in beside it."""
+    stand.can_sign_in()
+    asked: list[str] = []
+
+    def noted(method: str) -> None:
+        found = getattr(stand.provider, method)
+
+        def ask(*given: Any) -> Any:
+            asked.append(method)
+            return found(*given)
+
+        setattr(stand.provider, method, ask)
+
+    noted("finish")
+    noted("logged_out")
+    stranger = PageBrowser(stand)
+    statuses = []
+    for _ in range(FAILED_AT_ONCE):
+        stranger.cookies = {
+            "__Host-kas-sign-in": BegunSignIn("oidc", "s", b"x", "/").to_text()
+        }
+        statuses.append(returned(stranger, "s").status)
+        path = "/ui/sign-in/oidc/signed-out"
+        statuses.append(stranger.post(path, "logout_token=x", Origin="null").status)
+    assert len(asked) == FAILED_AT_ONCE
+    assert statuses.count(429) == FAILED_AT_ONCE
+    stand.clock.advance(1 / FAILED_PER_SECOND)
+    good = PageBrowser(stand)
+    assert returned(good, begun(good)).status == 303
 
 
 def test_renewal(stand: PageStand, browser: PageBrowser) -> None:

@@ -33,6 +33,15 @@ export function secondsOf(value) {
   return typeof value === "string" && value ? Date.parse(value) / 1000 : Number.NaN;
 }
 
+/**
+ * Return a time for programs, such as `2026-11-29T00:37:23.000Z`; empty if it is none.
+ *
+ * @param {number} seconds since 1970
+ */
+export function isoTime(seconds) {
+  return Math.abs(seconds) < 8.64e12 ? new Date(seconds * 1000).toISOString() : "";
+}
+
 /** @type {Map<string, Intl.DateTimeFormat>} */
 const FORMATS = new Map();
 

@@ -20,9 +20,11 @@ const filtered = (filter) => address(`${BASE}/fleet`, { q: filter });
 export function FleetPage() {
   const feed = fleetFeed();
   const rows = clusters.value;
-  const { error, isLoaded, isComplete, reason, since } = agents.value;
+  const { error, isLoaded, isComplete, list, reason, since } = agents.value;
   const { found, items, sort, terms, query, group } = useRows(rows, CLUSTER_COLUMNS, "-worst", HIDDEN);
-  const isLoading = !rows.length && (feed.state.value === "loading" || (!isLoaded && !error));
+  // kas refuses a subscription to the clusters of a user who has none.
+  const isEmpty = isLoaded && isComplete && !list.length;
+  const isLoading = !isEmpty && !rows.length && (feed.state.value === "loading" || (!isLoaded && !error));
   const isRefused = feed.state.value === "refused";
 
   return html`
@@ -30,15 +32,16 @@ export function FleetPage() {
     ${rows.length > 0 && isRefused && html`<${RefusedNotice} feed=${feed} />`}
     ${!isComplete && html`<${Unlisted} reason=${reason} />`}
     ${isLoading && html`<${Loading} label="loading clusters" />`}
-    ${!isLoading && !rows.length && (error || isRefused) && html`
+    ${!isEmpty && !isLoading && !rows.length && (error || isRefused) && html`
       <${Failed} what="Clusters" status=${error?.status ?? feed.status.value} message=${error?.message ?? feed.reason.value}
         since=${error ? since : feed.since.value} retryAt=${feed.retryAt.value} retry=${() => {
     loadAgents();
     if (isRefused) feed.retry();
   }} />`}
-    ${!isLoading && !rows.length && !error && !isRefused && isComplete && html`
+    ${isEmpty && !rows.length && html`
       <${Empty} icon="server" title="No clusters yet">
-        <p>Add an agent, and install agentk in its cluster with one command:</p>
+        <p>Ask an administrator of kas for access to a cluster.  Administrators add an agent, and install agentk in its
+          cluster, with one command:</p>
         <p class="command"><code>kasctl agent install NAME --context CONTEXT</code></p>
       <//>`}
     ${rows.length > 0 && html`

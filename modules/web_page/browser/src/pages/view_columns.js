@@ -1,7 +1,7 @@
 /** The columns of the views of clusters. */
 
 import { levelOfObject } from "../lib/health.js";
-import { duration } from "../lib/times.js";
+import { duration, isoTime } from "../lib/times.js";
 import { clusterAddress } from "../route.js";
 import { Age } from "../ui/age.js";
 import { StateBadge } from "../ui/badge.js";
@@ -149,7 +149,7 @@ export const VIEW_COLUMNS = {
       text: (row) => measured(row.restarts, ""), value: (row) => row.restarts,
     },
     {
-      id: "since", title: "Since", width: "5rem", align: "end", noFilter: true, text: (row) => `${row.since ?? ""}`,
+      id: "since", title: "Since", width: "5rem", align: "end", noFilter: true, text: (row) => isoTime(row.sinceAt),
       value: (row) => -row.sinceAt, cell: (row) => html`<${Age} at=${row.sinceAt} />`,
     },
     HEALTH,
@@ -158,7 +158,7 @@ export const VIEW_COLUMNS = {
   ],
   events: [
     {
-      id: "last", title: "Last", width: "4.75rem", noFilter: true, text: (row) => `${row.lastAt}`,
+      id: "last", title: "Last", width: "4.75rem", noFilter: true, text: (row) => isoTime(row.lastAt),
       value: (row) => -row.lastAt, cell: (row) => html`<${Age} at=${row.lastAt} />`,
     },
     {

@@ -25,6 +25,8 @@ export function FilterBar({ columns, rows, hits, total, noun, example, children 
   const input = /** @type {{current: HTMLInputElement | null}} */ (useRef(null));
   const timer = useRef(0);
   const state = useRef(/** @type {FilterState | null} */ (null));
+  // Whether the next address is a step of its own for Back: a term is one step from its first character on.
+  const isStep = useRef(false);
   // Another filter in the address is that of a link, or of Back.
   if (!state.current || (!timer.current && state.current.query !== query)) {
     state.current = { query, sources: parseFilter(query).map((one) => one.source), draft: "" };
@@ -35,18 +37,19 @@ export function FilterBar({ columns, rows, hits, total, noun, example, children 
   /**
    * @param {string[]} finished
    * @param {string} draft
-   * @param {boolean} replace
    */
-  function write(finished, draft, replace) {
+  function write(finished, draft) {
     clearTimeout(timer.current);
+    isStep.current ||= !own;
     const text = [...finished, draft].filter(Boolean).join(" ");
     state.current = { query: text, sources: finished, draft };
     function show() {
       timer.current = 0;
-      go(withParams({ q: text || null, open: null }), { replace });
+      go(withParams({ q: text || null, open: null }), { replace: !isStep.current });
+      isStep.current = false;
       draw((count) => count + 1);
     }
-    if (replace && draft) {
+    if (draft) {
       // The field shows each key at once, and the rows follow.
       timer.current = setTimeout(show, PAUSE);
       draw((count) => count + 1);
@@ -58,8 +61,8 @@ export function FilterBar({ columns, rows, hits, total, noun, example, children 
   /** @param {string} term */
   function finish(term) {
     setChosen(-1);
-    if (/(?:!=|!~|>=|<=|=|~|>|<)$/.test(term)) write(sources, term, true);
-    else write([...sources, term], "", false);
+    if (/(?:!=|!~|>=|<=|=|~|>|<)$/.test(term)) write(sources, term);
+    else write([...sources, term], "");
   }
 
   const offers = isOpen ? complete(own, columns, rows) : [];
@@ -75,19 +78,23 @@ export function FilterBar({ columns, rows, hits, total, noun, example, children 
       event.preventDefault();
       finish(offers[chosen].text);
     } else if (event.key === "Enter") {
-      if (chosen >= 0 && offers[chosen]) finish(offers[chosen].text);
-      else if (own.trim()) finish(own.trim());
+      if (chosen >= 0 && offers[chosen]) {
+        finish(offers[chosen].text);
+      } else if (own.trim()) {
+        finish(own.trim());
+        setOpen(false);
+      }
     } else if (event.key === " " && isFinished(own)) {
       event.preventDefault();
       finish(own);
     } else if (event.key === "Escape") {
       event.stopPropagation();
-      if (isOpen && offers.length) setOpen(false);
-      else if (own) write(sources, "", true);
+      setOpen(false);
+      if (chosen >= 0) setChosen(-1);
       else input.current?.blur();
     } else if (event.key === "Backspace" && !own && sources.length) {
       event.preventDefault();
-      write(sources.slice(0, -1), sources[sources.length - 1], true);
+      write(sources.slice(0, -1), sources[sources.length - 1]);
     }
   }
 
@@ -99,7 +106,7 @@ export function FilterBar({ columns, rows, hits, total, noun, example, children 
           ${sources.map((one, index) => html`
             <span class="chip chip--term" key=${`${one}${index}`}>${one}<button type="button"
               aria-label=${`remove filter ${one}`} onClick=${() => {
-    write(sources.filter((_, place) => place !== index), own, false);
+    write(sources.filter((_, place) => place !== index), own);
     input.current?.focus();
   }}><${Icon} name="x" size=${12} /></button></span>`)}
           <input ref=${input} id="filter" type="text" role="combobox" aria-label=${`filter ${noun}`} spellcheck="false"
@@ -109,14 +116,14 @@ export function FilterBar({ columns, rows, hits, total, noun, example, children 
             onInput=${(/** @type {any} */ event) => {
     setOpen(true);
     setChosen(-1);
-    write(sources, event.target.value.replace(/^\s+/, ""), true);
+    write(sources, event.target.value.replace(/^\s+/, ""));
   }}
             onKeyDown=${onKeyDown} onFocus=${() => setOpen(Boolean(own))} onBlur=${() => setOpen(false)} />
         </div>
         ${state.current.query && html`
           <button type="button" class="icon-button" aria-label="clear filter" title="clear filter"
             onClick=${() => {
-    write([], "", false);
+    write([], "");
     input.current?.focus();
   }}><${Icon} name="x" /></button>`}
         <ul class=${classes("offers", offers.length > 0 && "is-open")} id="filter-offers" role="listbox"
@@ -132,7 +139,8 @@ export function FilterBar({ columns, rows, hits, total, noun, example, children 
             </li>`)}
         </ul>
       </div>
-      <span class="hits" aria-live="off">${query ? `${hits.toLocaleString("en")} of ` : ""}${total.toLocaleString("en")} ${noun}</span>
+      <span class="hits" aria-live="off">${query ? `${hits.toLocaleString("en")} of ` : ""}${total.toLocaleString("en")} ${
+        total === 1 ? noun.replace(/s$/, "") : noun}</span>
       ${children}
     </div>`;
 }

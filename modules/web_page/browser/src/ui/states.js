@@ -87,10 +87,13 @@ export function Failed({ what, status, message, since, retryAt = 0, retry }) {
   return html`
     <${Empty} icon=${status === 403 ? "ban" : "triangleAlert"} title=${`${what}: ${side}`}>
       <p>${message}</p>
-      <p class="muted">since <${Age} at=${since} suffix=" ago" />${left > 0 && `, next attempt in ${duration(left)}`}</p>
+      <p class="muted">for <${Age} at=${since} />${left > 0 && `, next attempt in ${duration(left)}`}</p>
       <p><button type="button" class="button" onClick=${retry}>Retry now</button></p>
     <//>`;
 }
+
+/** Reasons for rows that are missing, if kas gives none. @type {Record<string, string>} */
+const WHY = { live: "its rows are not available", never: "it has never sent data", denied: "you have no access to it" };
 
 /**
  * Clusters whose rows are missing or old, in one line that opens.
@@ -103,7 +106,7 @@ export function Incomplete({ incomplete, missingKas = 0, isCut = false }) {
   /** @type {string[]} */
   const parts = [];
   if (incomplete.length) {
-    parts.push(incomplete.length === 1 ? `${incomplete[0].name}: ${incomplete[0].reason || incomplete[0].state}`
+    parts.push(incomplete.length === 1 ? `${incomplete[0].name}: ${incomplete[0].reason || WHY[incomplete[0].state] || incomplete[0].state}`
       : `${incomplete.length} clusters are incomplete`);
   }
   if (missingKas) parts.push(`${missingKas} kas did not respond`);
