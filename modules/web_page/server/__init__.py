@@ -8,6 +8,7 @@ kas' half, and the only half in Python.
     assets.py         the built files
     sign_in.py        sign-in and sign-out
     secret.py         the value of a session's cookie, and the keys made from it
+    browser.py        the browser of a user, for limits and the audit log
     sessions.py       sessions in the store of all kas
     authenticator.py  the rights of a session
     metrics.py        metrics

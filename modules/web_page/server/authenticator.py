@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import attrs
-from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
+from modules.web_page.server.browser import Browser
 from modules.web_page.server.secret import SessionSecret
 from modules.web_page.server.sessions import UserSession, UserSessions
 from tunnel.api import (
@@ -97,18 +97,6 @@ class SessionCredential:
             raise ValueError("these bytes are not a credential") from None
 
 
-@attrs.frozen
-class _SignInPeer:
-    """The browser at sign-in, so that the audit log has one sign-in of it."""
-
-    peer_address: IAddress
-    program: str
-
-    @classmethod
-    def of(cls, session: UserSession) -> _SignInPeer:
-        return cls(IPv4Address("TCP", session.address, 0), session.program)
-
-
 @implementer(IListingAuthenticator)
 class SessionAuthenticator:
     """
@@ -134,9 +122,10 @@ class SessionAuthenticator:
         self._now = now
         self._open: Recent[str, SessionCredential] = Recent(MAX_OPEN)
         self._renewals: dict[str, SingleFlight[SessionCredential]] = {}
-        #: Rights that were given since the last look, by the secret of the session and
-        #: the id of the agent: connections with them may be open.
-        self._given: dict[str, dict[str, Access]] = {}
+        #: Rights that were given since the last look, by the key of the session: its
+        #: secret, and the rights by the id of the agent.  Connections with them may be
+        #: open.
+        self._given: dict[str, tuple[SessionSecret, dict[str, Access]]] = {}
         self._revoked = revoked
         self._looks = Repeated(api.clock, "renewing credentials", self._look)
 
@@ -165,8 +154,7 @@ class SessionAuthenticator:
     def forget(self, session: UserSession) -> None:
         """Forget the credential of a session that has ended."""
         self._open.pop(session.key, None)
-        for text in [one for one in self._given if secret_of(one).key == session.key]:
-            del self._given[text]
+        self._given.pop(session.key, None)
 
     async def _look(self) -> None:
         """
@@ -175,15 +163,14 @@ class SessionAuthenticator:
         Requests renew a credential as well, but a connection that stays open makes
         none, and must not outlive the credential.
         """
-        for text, given in tuple(self._given.items()):
-            secret = secret_of(text)
-            credential = self._open.get(secret.key)
-            session = self._sessions.get(secret.key)
+        for key, (secret, given) in tuple(self._given.items()):
+            credential = self._open.get(key)
+            session = self._sessions.get(key)
             if session is None or credential is None or not credential.provider:
                 # Other credentials are checked by kas: see `credential_ids`.
-                self._given.pop(text, None)
+                self._given.pop(key, None)
             elif self._is_due(credential):
-                self._given.pop(text, None)
+                self._given.pop(key, None)
                 if not await self._still(secret, session, credential, given):
                     self._revoked(session)
 
@@ -203,7 +190,8 @@ class SessionAuthenticator:
         except CallError as error:
             is_valid = self._now() < credential.signed_in.expires_at
             if error.status is Status.UNAVAILABLE and is_valid:
-                self._given.setdefault(secret.text, {}).update(given)
+                for one in given.values():
+                    self._note(secret, one)
                 return True
             return False
         return True
@@ -255,14 +243,17 @@ class SessionAuthenticator:
                 return answer.addCallback(partial(_only_for, agent))
             return _only_for(agent, answer)
 
-        def given(found: Access) -> Access:
-            self._given.setdefault(token, {})[found.agent_id] = found
-            return found
-
-        found: Access | Deferred[Access] = self._asked(token, ask)
+        secret = secret_of(token)
+        found: Access | Deferred[Access] = self._asked(secret, ask)
         if isinstance(found, Deferred):
-            return found.addCallback(given)
-        return given(found)
+            return found.addCallback(partial(self._note, secret))
+        return self._note(secret, found)
+
+    def _note(self, secret: SessionSecret, given: Access) -> Access:
+        """Note rights that were given, and return them."""
+        _, noted = self._given.setdefault(secret.key, (secret, {}))
+        noted[given.agent_id] = given
+        return given
 
     def reach_of(self, token: str) -> Reach | Deferred[Reach]:
         """See `IListingAuthenticator`."""
@@ -275,11 +266,12 @@ class SessionAuthenticator:
                 lambda found: found.only(one.agent) if one.agent else found
             )
 
-        found: Reach | Deferred[Reach] = self._asked(token, ask)
+        found: Reach | Deferred[Reach] = self._asked(secret_of(token), ask)
         return found
 
-    def _asked(self, token: str, ask: Callable[[SessionCredential, Any], Any]) -> Any:
-        secret = secret_of(token)
+    def _asked(
+        self, secret: SessionSecret, ask: Callable[[SessionCredential, Any], Any]
+    ) -> Any:
         session = self._sessions.get(secret.key)
         credential = self._open.get(secret.key)
         if session is None or credential is None or self._is_due(credential):
@@ -304,7 +296,7 @@ class SessionAuthenticator:
         ask: Callable[[SessionCredential, Any], Any],
     ) -> Any:
         try:
-            answer = ask(credential, _SignInPeer.of(session))
+            answer = ask(credential, Browser.at_sign_in(session))
         except CallError as error:
             self._refused(session, error)
             raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 
 import attrs
 from twisted.web.util import Redirect
@@ -18,6 +17,7 @@ from modules.web_page.server.operators import PAGE_SESSIONS, SessionOperators
 from modules.web_page.server.sessions import UserSession, UserSessions
 from modules.web_page.server.sign_in import HOME, TOKEN, PageSignIn
 from modules.web_page.server.site import PREFIX, PageRoutes
+from tunnel import __version__
 from tunnel.api import (
     CredentialRevoked,
     IServerModule,
@@ -76,7 +76,7 @@ class WebPageServer:
             ),
             self._authenticator,
             ReachedAgents(api.agents, api.clock, now),
-            _version(),
+            __version__,
             now,
         )
         api.calls.handle_external(PAGE_SESSIONS, SessionOperators(api, self._sessions))
@@ -113,10 +113,3 @@ class WebPageServer:
             if one.credential_id == event.credential_id and one.method == TOKEN
         ]
         for_each(found, self._sessions.end_later, "ending a session")
-
-
-def _version() -> str:
-    try:
-        return version("txkas")
-    except PackageNotFoundError:
-        return ""

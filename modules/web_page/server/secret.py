@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
+from functools import cached_property
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -42,12 +43,20 @@ class SessionSecret:
             raise ValueError("this is not the secret of a session")
         #: The value of the cookie.
         self.text = text
-        raw = text.encode()
         #: Key of the session in the store.
-        self.key = hashlib.sha256(b"kas page session:" + raw).hexdigest()
-        self._cipher = AESGCM(hashlib.sha256(b"kas page credential:" + raw).digest())
-        #: See `tunnel.api.page_csrf`.
-        self.csrf = page_csrf(text)
+        self.key = hashlib.sha256(b"kas page session:" + text.encode()).hexdigest()
+
+    # Each request of a session needs its key, and few need more.
+
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        key = hashlib.sha256(b"kas page credential:" + self.text.encode()).digest()
+        return AESGCM(key)
+
+    @property
+    def csrf(self) -> str:
+        """See `tunnel.api.page_csrf`."""
+        return page_csrf(self.text)
 
     @classmethod
     def new(cls, random: Callable[[int], bytes] = os.urandom) -> SessionSecret:

@@ -218,16 +218,12 @@ class UserSessions:
             kas change the session all the time.
         """
         for tries in range(_MAX_TRIES, 0, -1):
-            stored = await self._store.get(key)
-            before = (
-                None if stored is None else UserSession.from_bytes(key, stored.value)
-            )
-            if stored is None or before is None:
-                self._forget(key)
+            before, version = await self._stored(key)
+            if before is None:
                 return None
             after = change(before)
             try:
-                await self._put(after, stored.version)
+                await self._put(after, version)
             except CallError as error:
                 if error.status is not Status.ABORTED or tries == 1:
                     raise
@@ -243,18 +239,12 @@ class UserSessions:
 
         :return: the session, None if it has ended; and False if another one renews it.
         """
-        stored = await self._store.get(key)
-        before = None if stored is None else UserSession.from_bytes(key, stored.value)
-        if stored is None or before is None:
-            self._forget(key)
-            return None, False
+        before, version = await self._stored(key)
         now = self._now()
-        if now < before.renewing_until:
+        if before is None or now < before.renewing_until:
             return before, False
         try:
-            await self._put(
-                attrs.evolve(before, renewing_until=now + seconds), stored.version
-            )
+            await self._put(attrs.evolve(before, renewing_until=now + seconds), version)
         except CallError as error:
             if error.status is not Status.ABORTED:
                 raise
@@ -309,10 +299,20 @@ class UserSessions:
         if found is not None:
             self._ended(found)
 
-    async def _read(self, key: str) -> UserSession | None:
+    async def _stored(self, key: str) -> tuple[UserSession | None, int]:
+        """Return a session with the version of its value; forget one that is gone."""
         stored = await self._store.get(key)
         found = None if stored is None else UserSession.from_bytes(key, stored.value)
-        if found is None or self._now() >= found.ends_at:
+        if stored is None or found is None:
+            self._forget(key)
+            return None, 0
+        return found, stored.version
+
+    async def _read(self, key: str) -> UserSession | None:
+        found, _ = await self._stored(key)
+        if found is None:
+            return None
+        if self._now() >= found.ends_at:
             self._forget(key)
             return None
         self._known[key] = found

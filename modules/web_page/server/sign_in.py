@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import attrs
 from twisted.internet.defer import maybeDeferred
-from twisted.internet.interfaces import IAddress
 from twisted.logger import Logger
 
 from modules.web_page.server.authenticator import (
     SessionAuthenticator,
     SessionCredential,
 )
+from modules.web_page.server.browser import Browser
 from modules.web_page.server.secret import SessionSecret
 from modules.web_page.server.sessions import UserSession, UserSessions
 from tunnel.api import IServerModuleApi, ISignInProvider, Reach, SignedIn
@@ -30,7 +30,6 @@ __all__ = [
     "HOME",
     "TOKEN",
     "BegunSignIn",
-    "Browser",
     "PageSignIn",
     "is_own_path",
 ]
@@ -77,14 +76,6 @@ def _token_in(text: str) -> str:
     """Return the token in pasted text: a token, a header field or a kubeconfig."""
     found = _PASTED.search(text)
     return (found[1] if found else text).strip()
-
-
-@attrs.frozen
-class Browser:
-    """The browser that signs in, for limits and for the audit log."""
-
-    peer_address: IAddress
-    program: str
 
 
 @attrs.frozen

@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from modules.web_page.server.agents import ReachedAgents
 from modules.web_page.server.assets import Assets
 from modules.web_page.server.authenticator import SessionAuthenticator, secret_of
+from modules.web_page.server.browser import Browser
 from modules.web_page.server.documents import (
     THEMES,
     Frame,
@@ -31,7 +32,6 @@ from modules.web_page.server.sign_in import (
     BEGUN_SECONDS,
     HOME,
     BegunSignIn,
-    Browser,
     PageSignIn,
     is_own_path,
 )

@@ -45,6 +45,15 @@ class AuthenticatorCase(IdentityCase):
         self.addCleanup(self.identity.stop)
         return self.identity
 
+    def started_elsewhere(self) -> Any:
+        """One that leaves the agents to another authenticator."""
+        self.identity = FileAuthenticator(
+            self.state.file(FILE_NAME),
+            Runtime(reactor=self.clock, now=lambda: self.time.timestamp()),
+            elsewhere=True,
+        )
+        return self.started()
+
     def pass_time(self, seconds: float = POLL_INTERVAL) -> None:
         self.time += timedelta(seconds=seconds)
         self.clock.advance(seconds)
@@ -78,12 +87,7 @@ class FileAuthenticatorTests(AuthenticatorCase):
         self.store.add_agent("prod")
         _, token = self.store.add_user("glass", ["*"], ALICE)
         _, some = self.store.add_user("some", ["prod"], ALICE)
-        self.identity = FileAuthenticator(
-            self.state.file(FILE_NAME),
-            Runtime(reactor=self.clock, now=lambda: self.time.timestamp()),
-            elsewhere=True,
-        )
-        identity = self.started()
+        identity = self.started_elsewhere()
         self.assertEqual(
             identity.authorize_user("4711", token),
             Access("user:glass", "4711", "4711", ALICE),
@@ -127,12 +131,7 @@ class FileAuthenticatorTests(AuthenticatorCase):
         self.store.add_agent("prod")
         _, every = self.store.add_user("glass", ["*"], ALICE)
         _, some = self.store.add_user("some", ["prod"], ALICE)
-        self.identity = FileAuthenticator(
-            self.state.file(FILE_NAME),
-            Runtime(reactor=self.clock, now=lambda: self.time.timestamp()),
-            elsewhere=True,
-        )
-        identity = self.started()
+        identity = self.started_elsewhere()
         found = identity.reach_of(every)
         self.assertEqual((found.agents, found.is_complete), ((), False))
         found = identity.reach_of(some)
@@ -142,12 +141,7 @@ class FileAuthenticatorTests(AuthenticatorCase):
         """A client names numbers without end."""
         self.patch(module, "MAX_KNOWN_ANSWERS", 3)
         _, token = self.store.add_user("glass", ["*"], ALICE)
-        self.identity = FileAuthenticator(
-            self.state.file(FILE_NAME),
-            Runtime(reactor=self.clock, now=lambda: self.time.timestamp()),
-            elsewhere=True,
-        )
-        identity = self.started()
+        identity = self.started_elsewhere()
         before = identity.authorize_user("1", token)
         self.assertIs(identity.authorize_user("1", token), before)
         for number in range(2, 4):
