@@ -137,14 +137,16 @@ def session(
     return PageSession(agent, f"{csrf} {_escaped(cookies, 'the cookie _gitlab_kas')}")
 
 
-def not_passed(more: Iterable[str]) -> re.Pattern[bytes]:
+def not_passed(more: Iterable[str], but: Collection[str] = ()) -> re.Pattern[bytes]:
     """
     Return an expression that matches the names of response fields that kas does not
     send to browsers.
 
     :param more: names of further fields that kas sends to browsers.
+    :param but: names, in lower case, of fields that it does not send in any case.
     """
-    names = "|".join(re.escape(name) for name in (*_PASSED, *more))
+    passed = (name for name in (*_PASSED, *more) if name.lower() not in but)
+    names = "|".join(map(re.escape, passed))
     return re.compile(rb"\r\n(?!(?:%b):)[^\r]*+" % names.encode(), re.IGNORECASE)
 
 

@@ -180,17 +180,8 @@ def parse_request(
             )
     named = b""
     if path.startswith(_AGENTS):
-        named, _, path = path[len(_AGENTS) :].partition(b"/")
-        path = b"/" + path
-        if _AGENT.fullmatch(named) is None:
-            raise Refused(
-                400,
-                "client -> kas: /agents/ is not followed by the name or id of an agent",
-            )
-    if escapes_root(path):
-        raise Refused(
-            400, "client -> kas: the dot segments of the path lead out of the cluster"
-        )
+        named, path = _agent_in(path)
+    _check_root(path)
     ours: dict[bytes, list[bytes]] = {}
     wants_token = False
     if b"gitlab-" in query or REQUEST in query:
@@ -232,6 +223,25 @@ def parse_request(
     return Entry(kind, agent, token, path + mark + query, wants_token)
 
 
+def _agent_in(path: bytes) -> tuple[bytes, bytes]:
+    """Return the agent that a path names, and the path in its cluster."""
+    named, _, rest = path.removeprefix(_AGENTS).partition(b"/")
+    if not path.startswith(_AGENTS) or _AGENT.fullmatch(named) is None:
+        raise Refused(
+            400,
+            "client -> kas: /agents/ is not followed by the name or id of an agent",
+        )
+    return named, b"/" + rest
+
+
+def _check_root(path: bytes) -> None:
+    """Refuse a path that leads out of the cluster."""
+    if escapes_root(path):
+        raise Refused(
+            400, "client -> kas: the dot segments of the path lead out of the cluster"
+        )
+
+
 def parse_page_request(head: RequestHead, tokens: WebSocketTokens) -> Entry:
     """
     Read session and target of a request of kas' own page.
@@ -244,14 +254,8 @@ def parse_page_request(head: RequestHead, tokens: WebSocketTokens) -> Entry:
     :raises Refused: with 400, 401 or 403.
     """
     path, mark, query = head.target.partition(b"?")
-    named, _, path = path.removeprefix(_AGENTS).partition(b"/")
-    path = b"/" + path
-    if not head.target.startswith(_AGENTS) or _AGENT.fullmatch(named) is None:
-        raise Refused(400, "client -> kas: the path names no agent")
-    if escapes_root(path):
-        raise Refused(
-            400, "client -> kas: the dot segments of the path lead out of the cluster"
-        )
+    named, path = _agent_in(path)
+    _check_root(path)
     if head.upgrade.lower() == b"websocket":
         entry = _of_page(head, named, {}, path, tokens)
         if entry is None or entry.kind != PAGE_SESSION:

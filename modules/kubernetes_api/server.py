@@ -148,8 +148,6 @@ _FIELDS: Final = {
     503: b"\r\nRetry-After: 5",
 }
 
-_LOCATION: Final = re.compile(rb"\r\nlocation:[^\r]*", re.IGNORECASE)
-
 _MAX_INFORMATIONAL: Final = UpstreamLimits().max_informational
 
 #: Maximum bytes of a response that needs no producer: every socket accepts this much at
@@ -246,7 +244,11 @@ class KubernetesApiServer:
         secret = secrets.token_bytes(32) if file is None else websocket_secret(file)
         self.tokens = WebSocketTokens(secret, now)
         self._used = UsedTokens(partial(api.stores.open, "websocket-tokens"))
-        self.not_for_pages = not_passed(settings.extra_allowed_response_headers)
+        allowed = settings.extra_allowed_response_headers
+        self.not_for_pages = not_passed(allowed)
+        # A redirect would repeat a request with the user's rights: scripts of kas' own
+        # page reach all clusters at one origin.
+        self.not_for_own_page = not_passed(allowed, but=("location",))
         proxies = settings.trusted_proxies
         self._proxies = TrustedProxies(proxies) if proxies else None
         self._prefix = settings.url_path_prefix.rstrip("/").encode() + b"/"
@@ -369,8 +371,10 @@ class KubernetesApiServer:
         self, exchange: Exchange, entry: Entry, fields: bytes
     ) -> RequestReceiver:
         request = ProxiedRequest(self, exchange, entry.target, fields)
-        if entry.kind in (SESSION_COOKIE, PAGE_SESSION):
-            request.isolate(hides_location=entry.kind == PAGE_SESSION)
+        if entry.kind == SESSION_COOKIE:
+            request.isolate(self.not_for_pages)
+        elif entry.kind == PAGE_SESSION:
+            request.isolate(self.not_for_own_page)
         if entry.wants_token:
             request.wants = SealedCredential(entry.kind, entry.agent, entry.token)
         try:
@@ -855,9 +859,8 @@ class ProxiedRequest:
         "_fields",
         "_forwarded",
         "_heartbeats",
-        "_hides_location",
         "_informational",
-        "_isolated",
+        "_not_passed",
         "_over",
         "_packed",
         "_review",
@@ -889,10 +892,8 @@ class ProxiedRequest:
         self.target = target
         #: Fields that every response to the request contains.
         self._fields = fields
-        self._isolated = False
-        # Whether a redirect would repeat the request with the user's rights: scripts of
-        # kas' own page reach all clusters at one origin.
-        self._hides_location = False
+        #: Names of response fields that a browser does not get; None for others.
+        self._not_passed: re.Pattern[bytes] | None = None
         #: The credential, if the client requests a token for it instead of a response
         #: from the cluster; None for other requests.
         self.wants: SealedCredential | None = None
@@ -933,15 +934,14 @@ class ProxiedRequest:
         """Whether the request has ended."""
         return self._over
 
-    def isolate(self, hides_location: bool = False) -> None:
+    def isolate(self, not_passed: re.Pattern[bytes]) -> None:
         """
         Add header fields that isolate the response in a browser, because for a browser
         the clusters of all agents are one origin.
 
-        :param hides_location: whether the browser must not follow redirects.
+        :param not_passed: see `modules.kubernetes_api.browsers.not_passed`.
         """
-        self._isolated = True
-        self._hides_location = hides_location
+        self._not_passed = not_passed
         self._fields += ISOLATED
 
     def trace(self, tracer: ITracer, access: Access, fields: bytes) -> bytes:
@@ -1223,10 +1223,8 @@ class ProxiedRequest:
             return
         status = head.status
         fields = passed_by(head, self.module.pseudonym) + self._fields
-        if self._isolated:
-            head.fields = self.module.not_for_pages.sub(b"", head.fields)
-        if self._hides_location:
-            head.fields = _LOCATION.sub(b"", head.fields)
+        if self._not_passed is not None:
+            head.fields = self._not_passed.sub(b"", head.fields)
         if status == 101:
             self._switch(head.upgrade, head.block(fields))
             return
