@@ -57,6 +57,7 @@ class AgentContext:
     """The state that all modules of the process share."""
 
     reactor: Any
+    random: Callable[[], float]
     dispatcher: Dispatcher
     bus: EventBus
     metrics: CollectorRegistry
@@ -76,6 +77,7 @@ class AgentContext:
         return AgentModuleApi(
             scope=scope,
             reactor=self.reactor,
+            random=self.random,
             metrics=self.metrics,
             tracer=self.tracer,
             events=ModuleEvents(scope, self.bus),

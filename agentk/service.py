@@ -170,6 +170,7 @@ class AgentkService(ProgramService):
             cluster,
             self._upstream,
             reactor,
+            runtime.random,
             own_namespace=self.own_namespace,
             reach=reach,
         )
@@ -182,6 +183,7 @@ class AgentkService(ProgramService):
             cluster,
             self._upstream,
             reactor,
+            runtime.random,
             own_namespace=self.own_namespace,
             reach=reach,
             guard=self.policy,
@@ -195,6 +197,7 @@ class AgentkService(ProgramService):
         self.metrics.register(LeaderCollector(self._election))
         context = AgentContext(
             reactor=reactor,
+            random=runtime.random,
             dispatcher=self.dispatcher,
             bus=runtime.bus,
             metrics=self.metrics,

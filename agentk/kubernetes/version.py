@@ -75,7 +75,10 @@ class ClusterVersion:
         # A new connection is used, because a connection that was kept proves nothing
         # about new connections.
         pool = UpstreamPool(self._cluster.endpoint, self._reactor)
-        clients = KubernetesClients(self._cluster, pool, self._reactor)
+        # One request has no pauses for jitter.
+        clients = KubernetesClients(
+            self._cluster, pool, self._reactor, jitter=lambda: 1.0
+        )
         try:
             response = await clients.as_agentk().request(
                 "GET", "/version", timeout=TIMEOUT

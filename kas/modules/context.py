@@ -94,6 +94,7 @@ class ServerContext:
         return ServerModuleApi(
             scope=scope,
             reactor=self.reactor,
+            random=self.fleet.runtime.random,
             metrics=self.metrics,
             tracer=self.tracer,
             events=ModuleEvents(scope, self.bus),
@@ -118,7 +119,9 @@ class ServerContext:
             gitlab=self.projects,
             stores=ModuleStores(scope, self.stores, self.folders),
             web=ModuleWeb(scope, self.pages, self.page_origins, self.has_web),
-            network=ModuleNetwork(scope, self.ports, self.reactor, self.environ),
+            network=ModuleNetwork(
+                scope, self.ports, self.reactor, self.environ, self.fleet.runtime.random
+            ),
             workers=ModuleWorkers(scope, self.count_together),
             peers=ModulePeers(scope, self.fleet),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ class ModuleNetwork(ModuleListeners):
     Implementation of `INetwork` for one module.
 
     :param environ: the environment of the process, which may name a proxy.
+    :param random: returns a number between 0 and 1, for jitter.
     """
 
     def __init__(
@@ -33,9 +33,11 @@ class ModuleNetwork(ModuleListeners):
         ports: ModulePorts,
         reactor: Any,
         environ: Mapping[str, str],
+        random: Callable[[], float],
     ) -> None:
         super().__init__(scope, ports)
         self._reactor = reactor
+        self._random = random
         self._environ = environ
 
     def http_agent(
@@ -67,7 +69,7 @@ class ModuleNetwork(ModuleListeners):
         from kas.modules.redis_publisher import RedisPublisher
 
         publisher = RedisPublisher(
-            settings, self._reactor, random.random, purpose, while_down, available
+            settings, self._reactor, self._random, purpose, while_down, available
         )
         self._scope.on_release(publisher.stop)
         return publisher

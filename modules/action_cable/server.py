@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections.abc import Callable
@@ -81,7 +80,6 @@ class ActionCableServer:
     Server of ``/-/cable``.
 
     :param now: returns the time of day.
-    :param chance: returns a number from 0 to 1.
     """
 
     _log = Logger()
@@ -92,7 +90,6 @@ class ActionCableServer:
         self,
         api: IServerModuleApi,
         now: Callable[[], float] = time.time,
-        chance: Callable[[], float] = random.random,
     ) -> None:
         self.api = api
         settings: ActionCableSettings = api.configuration
@@ -101,7 +98,7 @@ class ActionCableServer:
             api.users,
             api.clock,
             now,
-            chance,
+            api.random,
             most,
             api.workers.count_together("connections", most),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import SystemRandom
 from typing import Any
 
 import attrs
@@ -69,7 +68,6 @@ class AgentConfigurationAgent:
     def __init__(self, api: IAgentModuleApi) -> None:
         self.name = api.name
         self._api = api
-        self._random = SystemRandom().random
         #: Commit of the configuration that is in effect.
         self._commit = ""
         self._problems: tuple[str, ...] = ()
@@ -129,7 +127,7 @@ class AgentConfigurationAgent:
                     reason=error.message,
                 )
             pause = RETRY_FIRST if has_received else min(pause * 2, RETRY_MOST)
-            await deferLater(self._api.clock, pause * (0.5 + self._random() / 2))
+            await deferLater(self._api.clock, pause * (0.5 + self._api.random() / 2))
 
     async def _received(self, response: rpc_pb2.ConfigurationResponse) -> None:
         if not response.HasField("configuration"):

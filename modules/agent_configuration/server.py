@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import AsyncIterator
-from random import SystemRandom
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -164,7 +163,6 @@ class AgentConfigurationServer:
         self.name = api.name
         self._api = api
         self._settings: AgentConfigurationSettings = api.configuration
-        self._random = SystemRandom().random
         self._followed: dict[str, FollowedRepository] = {
             name: self._follow(name, settings.address, settings.branch)
             for name, settings in self._settings.repositories.items()
@@ -362,7 +360,7 @@ class AgentConfigurationServer:
             self._settings.poll_period,
             self._settings.max_configuration_file_size,
             self._api.clock,
-            self._random,
+            self._api.random,
             self._document_read,
             self._seen,
         )

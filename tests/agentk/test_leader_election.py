@@ -115,7 +115,7 @@ class LeaderElectionTests(SynchronousTestCase):
     def test_nothing_to_lead(self) -> None:
         """Without work, or before kas said which agent this is, nobody competes."""
         pool = UpstreamPool(self.cluster.endpoint, self.clock)
-        clients = KubernetesClients(self.cluster, pool, self.clock)
+        clients = KubernetesClients(self.cluster, pool, self.clock, jitter=lambda: 0.5)
         election = LeaderElection(
             clients.as_agentk(), "a", "one", Runtime(reactor=self.clock)
         )

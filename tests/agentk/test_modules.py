@@ -55,11 +55,13 @@ class ApiTests(DialCase):
             cast(Any, cluster),
             pool,
             self.clock,
+            lambda: 0.5,
             own_namespace=OwnNamespace("txkas", is_closed=True),
         )
         self.context = AgentContext(
             sections=Sections(),
             reactor=self.clock,
+            random=lambda: 0.0,
             dispatcher=self.dispatcher,
             bus=self.bus,
             metrics=CollectorRegistry(),

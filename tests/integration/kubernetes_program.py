@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
 from typing import Any
@@ -20,7 +21,7 @@ def main(reactor: Any, kubeconfig: str, namespace: str) -> Deferred[None]:
     async def run() -> None:
         cluster = find_cluster(reactor, time.time, kubeconfig, None, os.environ)
         pool = UpstreamPool(cluster.endpoint, reactor)
-        clients = KubernetesClients(cluster, pool, reactor)
+        clients = KubernetesClients(cluster, pool, reactor, random.random)
         await play(clients.as_agentk(), namespace)
         # The API server of the tests is new enough.
         assert clients.initial_events.are_streamed("")

@@ -84,6 +84,10 @@ class _IModuleApi(Interface):
         "The module's section, an instance of the class that the factory names."
     )
     clock: IReactorTime = Attribute("The clock for all durations.")
+    random: Callable[[], float] = Attribute(
+        "Returns a number between 0 and 1, for jitter; in tests, the same numbers in "
+        "each run."
+    )
     reactor: IReactorCore = Attribute(
         "The reactor, for endpoints to which the module itself connects."
     )

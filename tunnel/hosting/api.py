@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import attrs
@@ -44,6 +45,8 @@ class _ModuleApi:
     reactor: Any
     #: The clock for all durations.
     clock: Any = attrs.Factory(lambda self: self.reactor, takes_self=True)
+    #: Returns a number between 0 and 1, for jitter.
+    random: Callable[[], float]
     metrics: CollectorRegistry
     tracer: ITracer | None = None
     events: IEvents

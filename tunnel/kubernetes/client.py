@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 import re
 import ssl
 from collections.abc import (
@@ -124,7 +123,7 @@ class KubernetesClients:
         cluster: ICluster,
         pool: UpstreamPool,
         clock: IReactorTime,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float],
         own_namespace: IOwnNamespace | None = None,
         reach: Callable[[str, int], IStreamClientEndpoint] | None = None,
         guard: RequestGuard | None = None,

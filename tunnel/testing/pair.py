@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -60,6 +61,8 @@ class ModulePair:
         ``treq.testing.RequestTraversalAgent``.
     :param folders: the parent of the modules' folders; None if no module has one.
     :param guard: the policy of the cluster's owner; None without a policy.
+    :param random: returns a number between 0 and 1, for jitter; by default, the same
+        numbers in each run.
     :ivar store: the store of server halves; a test can make it fail.
     :ivar peers: the other kas; ``peers.join`` adds one.
     :ivar repositories: the Git repositories that server halves read.
@@ -75,8 +78,10 @@ class ModulePair:
         http: IAgent | None = None,
         folders: Path | None = None,
         guard: RequestGuard | None = None,
+        random: Callable[[], float] | None = None,
     ) -> None:
         self.clock = clock
+        self._random = random or Random(0).random  # noqa: S311
         self.cluster = cluster
         self._http = http
         self._folders = folders
@@ -97,6 +102,7 @@ class ModulePair:
             cluster,
             UpstreamPool(lambda: self.cluster.endpoint(), clock),
             clock,
+            self._random,
             own_namespace=OwnNamespace("default"),
             reach=lambda host, port: self.cluster.reach(host, port),
             guard=guard,
@@ -126,6 +132,7 @@ class ModulePair:
         common = {
             "scope": scope,
             "reactor": self.clock,
+            "random": self._random,
             "metrics": CollectorRegistry(),
             # A `FakeTracer` if the test needs spans; set before the module is created.
             "tracer": end.dispatcher.tracer,

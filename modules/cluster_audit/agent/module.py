@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
-from random import SystemRandom
 from typing import Any, Literal
 
 import attrs
@@ -116,7 +115,6 @@ class ClusterAuditAgent(Collector):
         self.name = api.name
         self._api = api
         self._options: ClusterAuditOptions = api.configuration
-        self._random = SystemRandom().random
         self._follower: LogFollower | None = None
         self._webhook = WebhookEvents()
         self._running: list[Deferred[None]] = []
@@ -168,7 +166,7 @@ class ClusterAuditAgent(Collector):
         )
 
     async def _run(self, send: Callable[[EventReader], Awaitable[None]]) -> None:
-        backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
+        backoff = Backoff(self._api.random, RETRY_FIRST, RETRY_MOST)
         while True:
             since = self._api.clock.seconds()
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from random import SystemRandom
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
@@ -74,7 +73,6 @@ class ClusterDataAgent:
     def __init__(self, api: IAgentModuleApi) -> None:
         self.name = api.name
         self._api = api
-        self._random = SystemRandom().random
         options: ClusterDataOptions = api.configuration
         self._budget = budget_of(options.max_memory)
         api.calls.handle(_USAGE, ResourceUsage(api))
@@ -152,7 +150,7 @@ class ClusterDataAgent:
             views,
             self._budget,
             self._api.clock,
-            self._random,
+            self._api.random,
             time.time,
             changed,
             self._scope,
@@ -166,7 +164,7 @@ class ClusterDataAgent:
             uid,
             PAUSES | {one.name: one.pause for one in views},
             self._api.clock,
-            self._random,
+            self._api.random,
         )
         rights = RightsWatch(
             self._api.kubernetes,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Coroutine
 from functools import partial
-from random import SystemRandom
 from typing import Any
 
 import attrs
@@ -107,7 +106,6 @@ class GitopsAgent:
     def __init__(self, api: IAgentModuleApi) -> None:
         self.name = api.name
         self._api = api
-        self._random = SystemRandom().random
         options: GitopsOptions = api.configuration
         children = ChildProcesses(api.reactor)
         commit_threads = TextThreads(COMMIT_THREADS)
@@ -139,12 +137,12 @@ class GitopsAgent:
             api.calls.client(REPORTS),
             api.kubernetes.as_agentk(),
             api.clock,
-            lambda: self._random(),
+            api.random,
             time.time,
         )
         reports = api.calls.client(REPORTS)
         self._failing = FailingReports(reports, self.projects, api.clock)
-        self._pruned = PruneReports(reports, api.clock, lambda: self._random())
+        self._pruned = PruneReports(reports, api.clock, api.random)
         self._leftovers = Leftovers(
             api.kubernetes.as_agentk(),
             self.projects,
@@ -161,7 +159,7 @@ class GitopsAgent:
         self._audit_log = (
             None if path is None else KubernetesAuditLog(path, api.clock, time.time)
         )
-        self._watches = KindWatches(api.kubernetes, api.clock, lambda: self._random())
+        self._watches = KindWatches(api.kubernetes, api.clock, api.random)
         #: Id of the project that uses an inventory, by the id of the inventory.
         self._claims: dict[str, str] = {}
         self._leading = False
@@ -282,7 +280,7 @@ class GitopsAgent:
                     settings,
                     self._api,
                     service,
-                    self._random,
+                    self._api.random,
                     time.time,
                     lambda: self._scope,
                 )
@@ -314,7 +312,7 @@ class GitopsAgent:
         return ProjectContext(
             api=self._api,
             service=self._api.calls.client(GITOPS),
-            random=self._random,
+            random=self._api.random,
             now=time.time,
             programs=Programs(self._renderer, self._decryptor),
             preview_programs=Programs(self._preview_renderer, self._preview_decryptor),

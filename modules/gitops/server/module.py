@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from hashlib import sha256
-from random import SystemRandom
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -103,9 +102,8 @@ class GitopsServer:
         self.name = api.name
         self._api = api
         self._settings: GitopsSettings = api.configuration
-        self._random = SystemRandom().random
         self._refs = FollowedRefs(
-            api.git, self._settings.poll_period, api.clock, lambda: self._random()
+            api.git, self._settings.poll_period, api.clock, api.random
         )
         #: Number of streams, by agent.
         self._streams: dict[str, int] = {}
@@ -126,7 +124,7 @@ class GitopsServer:
                 one,
                 api.clock,
                 time.time,
-                lambda: self._random(),
+                api.random,
                 api.network.http_agent(
                     "agent.gitops.webhooks", one.ca_certificate_file
                 ),
@@ -140,7 +138,7 @@ class GitopsServer:
             self._merge_requests = MergeRequests(
                 api,
                 self._settings.merge_requests,
-                lambda: self._random(),
+                api.random,
                 self._may_read,
             )
             resource = self._merge_requests.app.resource()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import aclosing
-from random import SystemRandom
 from typing import Any
 
 import attrs
@@ -67,7 +66,6 @@ class WebhooksAgent:
         self.name = api.name
         self._api = api
         self.now = time.time
-        self._random = SystemRandom().random
         self._metrics = AttemptMetrics()
         self._counting = False
         self._scope = AgentScope()
@@ -104,7 +102,7 @@ class WebhooksAgent:
             self._steps.interrupt()
 
     async def _lead(self) -> None:
-        backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
+        backoff = Backoff(self._api.random, RETRY_FIRST, RETRY_MOST)
         self._problem = ""
         running: set[Deferred[None]] = set()
         try:
@@ -172,7 +170,7 @@ class WebhooksAgent:
             result=report.error or f"status {report.status}",
         )
         client = self._api.calls.client(_WEBHOOKS)
-        backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
+        backoff = Backoff(self._api.random, RETRY_FIRST, RETRY_MOST)
         for left in reversed(range(REPORTS)):
             try:
                 await client.call("ReportAttempt", report, timeout=REPORT_SECONDS)

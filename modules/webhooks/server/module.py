@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from random import SystemRandom
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -77,9 +76,8 @@ class WebhooksServer:
         self._api = api
         self._settings: WebhooksSettings = api.configuration
         self.now = time.time
-        self._random = SystemRandom().random
         self._refs = FollowedRefs(
-            api.git, self._settings.poll_period, api.clock, lambda: self._random()
+            api.git, self._settings.poll_period, api.clock, api.random
         )
         self._stored = StoredDeliveries(api.stores.open("deliveries"))
         #: The deliveries of each agent that is connected to this kas.
@@ -94,7 +92,7 @@ class WebhooksServer:
             self._stored,
             self._metrics,
             lambda: self.now(),
-            lambda: self._random(),
+            api.random,
         )
         self._counting = False
         self._watching: Deferred[Any] | None = None

@@ -448,7 +448,9 @@ def test_cluster_audit(
 def test_without_a_policy(tmp_path: Path) -> None:
     """Without a policy, modules use the connections themselves."""
     world = PolicyWorld(tmp_path)
-    clients = KubernetesClients(world.cluster, world.pool, world.clock)
+    clients = KubernetesClients(
+        world.cluster, world.pool, world.clock, jitter=lambda: 0.5
+    )
     assert clients.of_module("any") is clients
     assert clients.upstream is world.pool
     assert clients.as_agentk()._upstream is world.pool

@@ -71,6 +71,7 @@ class PolicyWorld:
             self.cluster,
             self.pool,
             self.clock,
+            lambda: 0.5,
             own_namespace=own,
             reach=self.cluster.reach,
             guard=self.guard,
@@ -82,7 +83,7 @@ class PolicyWorld:
         def changed() -> None:
             self.changes += 1
 
-        own = KubernetesClients(self.cluster, self.pool, self.clock)
+        own = KubernetesClients(self.cluster, self.pool, self.clock, jitter=lambda: 0.5)
         return PolicyGuard(
             self.settings,
             ClusterState(own.as_agentk(), "txkas"),

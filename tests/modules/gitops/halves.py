@@ -51,7 +51,11 @@ class HalvesTestCase(SynchronousTestCase):
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)
         self.pair = ModulePair(
-            self.clock, cluster=self.cluster, http=self.http, guard=self.guard
+            self.clock,
+            cluster=self.cluster,
+            http=self.http,
+            guard=self.guard,
+            random=lambda: 1.0,
         )
         self.apps = self.pair.repositories.open(GitAddress(url=URL))
         self.other = self.pair.repositories.open(GitAddress(url=OTHER))
@@ -64,9 +68,7 @@ class HalvesTestCase(SynchronousTestCase):
         self.server = self.pair.server_half(
             GitopsServer, repositories=repositories, **self.settings
         )
-        self.server._random = lambda: 1.0
         self.agent = self.pair.agent_half(GitopsAgent)
-        self.agent._random = lambda: 1.0
         self.log = EventLoggingObserver()
         globalLogPublisher.addObserver(self.log)
         self.addCleanup(globalLogPublisher.removeObserver, self.log)

@@ -78,7 +78,7 @@ class WebhookPair:
         self.first = self.commit("1")
 
     def _make(self) -> None:
-        self.pair = ModulePair(self.clock, cluster=self.cluster)
+        self.pair = ModulePair(self.clock, cluster=self.cluster, random=lambda: 1.0)
         if self.store is not None:
             # The values outlive kas.
             self.pair.store._namespaces = self.store._namespaces
@@ -92,10 +92,8 @@ class WebhookPair:
             repositories={"apps": RepositorySettings(url=URL)},
         )
         self.server.now = self.clock.seconds
-        self.server._random = lambda: 1.0
         self.agent = self.pair.agent_half(WebhooksAgent)
         self.agent.now = self.clock.seconds
-        self.agent._random = lambda: 1.0
         self.pair.start()
 
     def restart(self, *targets: dict[str, Any]) -> None:

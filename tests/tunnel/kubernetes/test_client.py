@@ -31,7 +31,9 @@ class ClientTests(SynchronousTestCase):
         self.clock = Clock()
         self.cluster = Cluster()
         self.pool = UpstreamPool(self.cluster.endpoint, self.clock)
-        self.clients = KubernetesClients(cast(Any, self.cluster), self.pool, self.clock)
+        self.clients = KubernetesClients(
+            cast(Any, self.cluster), self.pool, self.clock, jitter=lambda: 0.5
+        )
         self.alice = self.clients.acting_for(ALICE)
 
     @property
@@ -105,6 +107,7 @@ class ClientTests(SynchronousTestCase):
             cast(Any, self.cluster),
             self.pool,
             self.clock,
+            lambda: 0.5,
             own_namespace=OwnNamespace("txkas", is_closed=True),
         )
         path = "/api/v1/namespaces/txkas/secrets"

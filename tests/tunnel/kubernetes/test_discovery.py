@@ -55,7 +55,9 @@ class DiscoveryTests(SynchronousTestCase):
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)
         pool = UpstreamPool(self.cluster.endpoint, self.clock)
-        self.client = KubernetesClients(self.cluster, pool, self.clock).as_agentk()
+        self.client = KubernetesClients(
+            self.cluster, pool, self.clock, jitter=lambda: 0.5
+        ).as_agentk()
 
     def find(self, api_version: str, kind: str) -> Any:
         finding = Deferred.fromCoroutine(self.client.resource(api_version, kind))

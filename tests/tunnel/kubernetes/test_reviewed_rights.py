@@ -25,7 +25,7 @@ class Reviewed:
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)
         pool = UpstreamPool(self.cluster.endpoint, self.clock)
-        clients = KubernetesClients(self.cluster, pool, self.clock)
+        clients = KubernetesClients(self.cluster, pool, self.clock, jitter=lambda: 0.5)
         self.rights = ReviewedRights(clients, self.clock)
 
     def decide(self, allowed: bool) -> None:

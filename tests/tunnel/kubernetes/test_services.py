@@ -38,7 +38,11 @@ def endpoint(found: dict[str, Any] | None, port: int = 80, **more: Any) -> Any:
     if found is not None:
         cluster.objects.put(found)
     clients = KubernetesClients(
-        cluster, UpstreamPool(cluster.endpoint, clock), clock, reach=cluster.reach
+        cluster,
+        UpstreamPool(cluster.endpoint, clock),
+        clock,
+        lambda: 0.5,
+        reach=cluster.reach,
     )
     results: list[Any] = []
     looking = Deferred.fromCoroutine(

@@ -76,7 +76,9 @@ class WebhookWorld(PolicyWorld):
     def replica(self, guard: PolicyGuard, **settings: Any) -> AdmissionWebhook:
         """Return the webhook of one replica of agentk."""
         chosen = AdmissionSettings(**settings or {"service": "agentk"})
-        own = KubernetesClients(self.cluster, self.pool, self.clock).as_agentk()
+        own = KubernetesClients(
+            self.cluster, self.pool, self.clock, jitter=lambda: 0.5
+        ).as_agentk()
         return AdmissionWebhook(
             chosen,
             guard,

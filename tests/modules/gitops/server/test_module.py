@@ -144,14 +144,13 @@ class ServerTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.pair = ModulePair(self.clock)
+        self.pair = ModulePair(self.clock, random=lambda: 1.0)
         self.repository = self.pair.repositories.open(GitAddress(url=URL))
         self.begin()
 
     def begin(self, **settings: Any) -> None:
         settings.setdefault("repositories", {"apps": RepositorySettings(url=URL)})
         self.server = self.pair.server_half(GitopsServer, **settings)
-        self.server._random = lambda: 1.0
         self.asker = self.pair.agent_half(Asker)
         self.pair.start()
         self.addCleanup(self.pair.stop)
@@ -159,7 +158,7 @@ class ServerTests(SynchronousTestCase):
     def again(self, **settings: Any) -> None:
         """With other settings."""
         self.pair.stop()
-        self.pair = ModulePair(self.clock)
+        self.pair = ModulePair(self.clock, random=lambda: 1.0)
         self.repository = self.pair.repositories.open(GitAddress(url=URL))
         self.begin(**settings)
 
@@ -300,7 +299,7 @@ class ServerTests(SynchronousTestCase):
         """The agent's file is in the same repository; what it says, one by one."""
         levels: list[str] = []
         self.pair.stop()
-        self.pair = ModulePair(self.clock)
+        self.pair = ModulePair(self.clock, random=lambda: 1.0)
         self.repository = self.pair.repositories.open(GitAddress(url=URL))
         self.repository.commit({AGENT_FILE: OF_LEVEL.format("warn"), "a.yaml": "1"})
         settings = {"clusters": RepositorySettings(url=URL)}
