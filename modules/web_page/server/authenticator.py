@@ -8,7 +8,7 @@ than the credential has now, and ends with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -32,11 +32,13 @@ from tunnel.api import (
     SignedIn,
 )
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.parallel import in_parallel
 from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.repeated import Repeated
 from tunnel.toolkit.single_flight import SingleFlight
 
 __all__ = [
+    "CHECKS_AT_ONCE",
     "LOOK_SECONDS",
     "RENEW_SECONDS",
     "SessionAuthenticator",
@@ -49,6 +51,10 @@ RENEW_SECONDS: Final = 60.0
 
 #: Seconds between two looks for credentials that are due.
 LOOK_SECONDS: Final = 5.0
+
+#: Maximum number of sessions whose rights are checked at the same time, so that a
+#: provider that does not respond delays only these.
+CHECKS_AT_ONCE: Final = 20
 
 #: Maximum number of sessions whose credentials this process keeps in memory, with up to
 #: 20 KB each.
@@ -97,6 +103,20 @@ class SessionCredential:
             raise ValueError("these bytes are not a credential") from None
 
 
+@attrs.define(eq=False)
+class _Given:
+    """
+    Rights that one session was given; connections with them may be open.
+
+    :ivar rights: the rights by the id of the agent.
+    :ivar checked_token: the token that has given all of them; empty before a check.
+    """
+
+    secret: SessionSecret
+    rights: dict[str, Access] = attrs.Factory(dict)
+    checked_token: str = attrs.field(default="", repr=False)
+
+
 @implementer(IListingAuthenticator)
 class SessionAuthenticator:
     """
@@ -122,12 +142,11 @@ class SessionAuthenticator:
         self._now = now
         self._open: Recent[str, SessionCredential] = Recent(MAX_OPEN)
         self._renewals: dict[str, SingleFlight[SessionCredential]] = {}
-        #: Rights that were given since the last look, by the key of the session: its
-        #: secret, and the rights by the id of the agent.  Connections with them may be
-        #: open.
-        self._given: dict[str, tuple[SessionSecret, dict[str, Access]]] = {}
+        #: Rights that credentials of providers gave, by the key of the session.
+        self._given: dict[str, _Given] = {}
         self._revoked = revoked
         self._looks = Repeated(api.clock, "renewing credentials", self._look)
+        self._expiries = Repeated(api.clock, "ending connections", self._expire)
 
     def credential_ids(self) -> set[str]:
         """
@@ -146,15 +165,30 @@ class SessionAuthenticator:
     def start(self) -> None:
         """Renew the credentials behind open connections, until `stop`."""
         self._looks.start(LOOK_SECONDS)
+        self._expiries.start(LOOK_SECONDS)
 
     def stop(self) -> None:
         """End that."""
         self._looks.stop()
+        self._expiries.stop()
 
     def forget(self, session: UserSession) -> None:
         """Forget the credential of a session that has ended."""
         self._open.pop(session.key, None)
         self._given.pop(session.key, None)
+
+    def _expire(self) -> None:
+        """
+        End connections whose credential has expired.
+
+        A look may wait for a provider that does not respond; this does not.
+        """
+        for key, given in tuple(self._given.items()):
+            credential = self._behind(given)
+            if credential is None:
+                self._given.pop(key, None)
+            elif self._now() >= credential.signed_in.expires_at:
+                self._end_connections(given)
 
     async def _look(self) -> None:
         """
@@ -163,38 +197,49 @@ class SessionAuthenticator:
         Requests renew a credential as well, but a connection that stays open makes
         none, and must not outlive the credential.
         """
-        for key, (secret, given) in tuple(self._given.items()):
-            credential = self._open.get(key)
-            session = self._sessions.get(key)
-            if session is None or credential is None or not credential.provider:
-                # Other credentials are checked by kas: see `credential_ids`.
-                self._given.pop(key, None)
-            elif self._is_due(credential):
-                self._given.pop(key, None)
-                if not await self._still(secret, session, credential, given):
-                    self._revoked(session)
+        checks = [
+            partial(self._check, given, credential)
+            for given in tuple(self._given.values())
+            if (credential := self._behind(given)) is not None
+            and (
+                self._is_due(credential)
+                or credential.signed_in.token != given.checked_token
+            )
+        ]
+        await in_parallel(checks, CHECKS_AT_ONCE)
 
-    async def _still(
-        self,
-        secret: SessionSecret,
-        session: UserSession,
-        credential: SessionCredential,
-        given: Mapping[str, Access],
-    ) -> bool:
-        """Return whether the user still has rights; keep them for the next look."""
+    async def _check(self, given: _Given, credential: SessionCredential) -> None:
+        """Request the rights of a session again; `_note` compares them."""
+        secret = given.secret
         try:
-            for agent_id, before in given.items():
-                after = await maybeDeferred(self.authorize_user, agent_id, secret.text)
-                if after != before:
-                    return False
+            for agent_id in tuple(given.rights):
+                await maybeDeferred(self.authorize_user, agent_id, secret.text)
         except CallError as error:
             is_valid = self._now() < credential.signed_in.expires_at
-            if error.status is Status.UNAVAILABLE and is_valid:
-                for one in given.values():
-                    self._note(secret, one)
-                return True
-            return False
-        return True
+            if error.status is not Status.UNAVAILABLE or not is_valid:
+                self._end_connections(given)
+        else:
+            # If the check has renewed the token, the next look checks the new one.
+            given.checked_token = credential.signed_in.token
+
+    def _behind(self, given: _Given) -> SessionCredential | None:
+        """Return the credential of given rights; None if the session has ended."""
+        session = self._sessions.get(given.secret.key)
+        if session is None:
+            return None
+        try:
+            return self._known(given.secret, session)
+        except CallError:
+            return None
+
+    def _end_connections(self, given: _Given) -> None:
+        """End the connections with given rights, unless that has happened."""
+        key = given.secret.key
+        session = self._sessions.get(key)
+        if self._given.get(key) is given:
+            del self._given[key]
+            if session is not None:
+                self._revoked(session)
 
     async def opened(self, text: str) -> tuple[SessionSecret, UserSession]:
         """
@@ -250,9 +295,24 @@ class SessionAuthenticator:
         return self._note(secret, found)
 
     def _note(self, secret: SessionSecret, given: Access) -> Access:
-        """Note rights that were given, and return them."""
-        _, noted = self._given.setdefault(secret.key, (secret, {}))
-        noted[given.agent_id] = given
+        """
+        Note rights that were given, and return them.
+
+        If they differ from those that the session had at this agent, end its open
+        connections, which have the other rights.
+        """
+        session = self._sessions.get(secret.key)
+        # kas itself checks other credentials: see `credential_ids`.
+        if session is None or not self._known(secret, session).provider:
+            return given
+        noted = self._given.setdefault(secret.key, _Given(secret))
+        before = noted.rights.get(given.agent_id)
+        if before != given:
+            noted.rights[given.agent_id] = given
+            # The credential may have been renewed since it gave these rights.
+            noted.checked_token = ""
+        if before not in (None, given):
+            self._revoked(session)
         return given
 
     def reach_of(self, token: str) -> Reach | Deferred[Reach]:
@@ -320,12 +380,18 @@ class SessionAuthenticator:
         session = await self._sessions.find(secret.key)
         if session is None:
             raise _ended()
-        credential = self._open.get(secret.key)
-        if credential is None:
-            credential = self._decrypted(secret, session)
+        credential = self._known(secret, session)
         if self._is_due(credential):
             credential = await self._renewed(secret)
         return credential
+
+    def _known(self, secret: SessionSecret, session: UserSession) -> SessionCredential:
+        """
+        Return the credential of a session, whether or not it is due.
+
+        :raises CallError: UNAUTHENTICATED if the stored value cannot be decrypted.
+        """
+        return self._open.get(secret.key) or self._decrypted(secret, session)
 
     def _decrypted(
         self, secret: SessionSecret, session: UserSession

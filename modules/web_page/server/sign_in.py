@@ -141,8 +141,10 @@ class PageSignIn:
         self._now = now
         self._count = count
         self._clock = api.clock
-        self._attempts: TokenBuckets[str] = TokenBuckets(
-            MAX_NETWORKS, FAILED_AT_ONCE, FAILED_PER_SECOND
+        # One for each: whoever invents messages of the provider stops no sign-ins.
+        self._sign_ins, self._sign_outs = (
+            TokenBuckets[str](MAX_NETWORKS, FAILED_AT_ONCE, FAILED_PER_SECOND)
+            for _ in range(2)
         )
 
     @property
@@ -173,7 +175,7 @@ class PageSignIn:
         self._count(method, "accepted")
 
     @contextmanager
-    def _attempt(self, client: Browser) -> Iterator[None]:
+    def _attempt(self, of: TokenBuckets[str], client: Browser) -> Iterator[None]:
         """
         Limit the failed attempts of one network: each may be requests to the provider,
         and takes one of the places of all users.
@@ -181,7 +183,7 @@ class PageSignIn:
         :raises CallError: RESOURCE_EXHAUSTED.
         """
         now = self._clock.seconds()
-        bucket = self._attempts.used(peer_network(client.peer_address), now)
+        bucket = of.used(peer_network(client.peer_address), now)
         if not bucket.spend(now):
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
@@ -240,7 +242,7 @@ class PageSignIn:
         :param answer: the parameters of the provider's redirect.
         """
         provider = self.provider(begun.provider)
-        with self._counted(provider.name), self._attempt(browser):
+        with self._counted(provider.name), self._attempt(self._sign_ins, browser):
             signed_in = await provider.finish(
                 begun.secret, begun.state, answer, redirect_uri
             )
@@ -328,7 +330,7 @@ class PageSignIn:
         :raises CallError: UNAUTHENTICATED if the message is not the provider's.
         """
         provider = self.provider(name)
-        with self._attempt(client):
+        with self._attempt(self._sign_outs, client):
             found = await provider.logged_out(logout_token)
         ended = 0
         for one in self._sessions.all():

@@ -67,6 +67,10 @@ _CODES: Final = {
 }
 
 
+#: Fields that a browser sends with such a request, and a provider does not.
+_OF_BROWSERS: Final = ("origin", "sec-fetch-site")
+
+
 class PageResource(KleinResource):
     """Resource that adds the slash of the page's own path."""
 
@@ -300,6 +304,12 @@ class PageRoutes:
         return _redirect(request, after if is_own_path(after) else HOME)
 
     async def _signed_out(self, request: Any, provider: str) -> bytes:
+        if any(request.getHeader(name) is not None for name in _OF_BROWSERS):
+            # A page could send this with the browser of any visitor.
+            raise CallError(
+                Status.PERMISSION_DENIED,
+                "a provider sends this message itself, not through a browser",
+            )
         ended = await self._sign_in.logged_out(
             provider, _parameter(request, "logout_token"), _browser(request)
         )

@@ -110,6 +110,11 @@ class PageBrowser:
         } | fields
         return self._send(path, "POST", form.encode(), **fields)
 
+    def notify(self, path: str, form: str) -> Answer:
+        """Post a form as a provider does, which is no browser."""
+        kind = "application/x-www-form-urlencoded"
+        return self._send(path, "POST", form.encode(), **{"Content-Type": kind})
+
     def json(self, path: str, status: int = 200) -> Any:
         answer = self.get(path)
         assert answer.status == status, answer

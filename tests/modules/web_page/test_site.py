@@ -10,11 +10,15 @@ from urllib.parse import quote
 
 import attrs
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import deferLater
 from twisted.logger import capturedLogs
 
-from modules.web_page.server.authenticator import LOOK_SECONDS
+from modules.web_page.server.authenticator import (
+    CHECKS_AT_ONCE,
+    LOOK_SECONDS,
+    RENEW_SECONDS,
+)
 from modules.web_page.server.headers import CONTENT_SECURITY_POLICY
 from modules.web_page.server.sessions import (
     IDLE_SECONDS,
@@ -36,6 +40,7 @@ from tunnel.api import (
     CredentialRevoked,
     LoggedOut,
     Reach,
+    SignedIn,
 )
 from tunnel.errors import CallError, Status
 
@@ -424,15 +429,15 @@ def test_flood_of_sign_ins(stand: PageStand) -> None:
     noted("logged_out")
     stranger = PageBrowser(stand)
     statuses = []
-    for _ in range(FAILED_AT_ONCE):
+    for _ in range(2 * FAILED_AT_ONCE):
         stranger.cookies = {
             "__Host-kas-sign-in": BegunSignIn("oidc", "s", b"x", "/").to_text()
         }
         statuses.append(returned(stranger, "s").status)
         path = "/ui/sign-in/oidc/signed-out"
-        statuses.append(stranger.post(path, "logout_token=x", Origin="null").status)
-    assert len(asked) == FAILED_AT_ONCE
-    assert statuses.count(429) == FAILED_AT_ONCE
+        statuses.append(stranger.notify(path, "logout_token=x").status)
+    assert asked.count("finish") == asked.count("logged_out") == FAILED_AT_ONCE
+    assert statuses.count(429) == 2 * FAILED_AT_ONCE
     stand.clock.advance(1 / FAILED_PER_SECOND)
     good = PageBrowser(stand)
     assert returned(good, begun(good)).status == 303
@@ -524,6 +529,83 @@ class TestOpenConnections:
         assert connected.revoked == []
         self.wait(connected, 30)
         assert len(connected.revoked) == len(connected.sessions) == 1
+
+
+@pytest.mark.parametrize("life", [303, 603])
+@pytest.mark.parametrize("polled", ["agent", "page"])
+def test_requests_beside_a_connection(
+    stand: PageStand, browser: PageBrowser, life: int, polled: str
+) -> None:
+    """They renew the credential, and the connection ends with its former rights."""
+    stand.can_sign_in(expires_at=START + life)
+    returned(browser, begun(browser))
+    browser.get("/ui/")
+    (authenticator,) = stand.users.authenticators
+    cookie = browser.cookies[PAGE_COOKIE]
+    authenticator.authorize_user("prod", cookie)
+    fewer = attrs.evolve(stand.users.tokens["token-0"], read_only=True)
+
+    async def renew(signed_in: SignedIn) -> SignedIn:
+        stand.users.tokens["token-1"] = fewer
+        now = START + stand.clock.seconds()
+        return attrs.evolve(signed_in, token="token-1", expires_at=now + life)
+
+    stand.provider.renew = renew
+    while not stand.revoked and stand.clock.seconds() < 2 * life:
+        stand.clock.advance(0.2)
+        if polled == "page":
+            browser.get("/ui/api/session")
+        else:
+            maybeDeferred(authenticator.authorize_user, "prod", cookie)
+    assert stand.clock.seconds() <= life - RENEW_SECONDS + LOOK_SECONDS
+    # One end: of the connections with the former rights.
+    stand.clock.pump([LOOK_SECONDS] * 4)
+    assert len(stand.revoked) == len(stand.sessions) == 1
+
+
+def test_provider_that_hangs(stand: PageStand) -> None:
+    """Connections end with their credential, however many renewals wait."""
+    (authenticator,) = stand.users.authenticators
+    count = 3 * CHECKS_AT_ONCE
+    for number in range(count):
+        browser = PageBrowser(stand)
+        token, owner = f"token-of-{number}", f"oidc_user:{number}"
+        stand.can_sign_in(token=token, expires_at=START + 600)
+        access = Access(f"{owner}:1", "1", "prod", owner=owner)
+        stand.users.tokens[token] = access
+        stand.users.reaches[token] = Reach(access.credential_id, owner, ())
+        assert returned(browser, begun(browser)).status == 303
+        authenticator.authorize_user("prod", browser.cookies[PAGE_COOKIE])
+    waiting: list[int] = []
+
+    async def renew(signed_in: SignedIn) -> SignedIn:
+        waiting.append(1)
+        await deferLater(stand.clock, 20)
+        waiting.pop()
+        raise CallError(Status.UNAVAILABLE, "it does not respond")
+
+    stand.provider.renew = renew
+    most = 0
+    while stand.clock.seconds() < 599:
+        stand.clock.advance(1)
+        most = max(most, len(waiting))
+    assert most == CHECKS_AT_ONCE
+    assert stand.revoked == []
+    stand.clock.advance(1 + LOOK_SECONDS)
+    assert len(set(stand.revoked)) == count
+
+
+def test_logout_from_a_page(stand: PageStand, browser: PageBrowser) -> None:
+    """A page of another origin takes no place of a provider's message."""
+    path, fields = "/ui/sign-in/oidc/signed-out", {"Sec-Fetch-Site": "cross-site"}
+    for origin in ("https://evil.example.com", "null", OWN):
+        answer = browser.post(path, "logout_token=x", Origin=origin, **fields)
+        assert answer.status == 403
+        assert b"through a browser" in answer.body
+    for _ in range(FAILED_AT_ONCE):
+        assert browser.notify(path, "logout_token=x").status == 401
+    assert browser.notify(path, "logout_token=x").status == 429
+    assert returned(browser, "unknown").status == 401
 
 
 def test_sign_out_while_the_provider_is_away(
@@ -622,9 +704,9 @@ def test_signed_out_elsewhere(
     stand.provider.logouts["good"] = logged_out
     path = "/ui/sign-in/oidc/signed-out"
     provider = PageBrowser(stand)
-    assert provider.post(path, "logout_token=bad", Origin="null").status == 401
+    assert provider.notify(path, "logout_token=bad").status == 401
     assert len(stand.sessions) == 1
-    assert provider.post(path, "logout_token=good", Origin="null").status == 200
+    assert provider.notify(path, "logout_token=good").status == 200
     assert (stand.sessions == []) is ends
     status = browser.get("/ui/api/agents").status
     assert status == (401 if ends else 200)

@@ -51,6 +51,10 @@ PLACES = {
         "modules.gitops.agent.source.helm_versions import _Asking; "
         "_Asking()._tokens('a', TEXT + '}}', 0)"
     ),
+    "fields": (
+        "modules.gitops.agent.source.helm_versions import _Asking; "
+        "_Asking()._tokens('a', '.a' * 2**21 + '}}', 0)"
+    ),
     "audit": (
         "modules.cluster_audit.agent.events import EventReader; "
         'EventReader().read(b\'{"auditID":"1","stage":"ResponseComplete",'

@@ -36,7 +36,7 @@ _NAME, _FILE = "txkas.version", "_txkas_versions%s.tpl"
 #: length.
 _TOKEN = re.compile(
     r"""/\*.*?(?:\*/|\Z)|`[^`]*+`?"""
-    r"""|\$?\w*(?:\.\w+)+|\$\w*|[\w.+-]+|\s+|.""",
+    r"""|\$?\w*\.\w[\w.]*|\$\w*|[\w.+-]+|\s+|.""",
     re.DOTALL,
 )
 

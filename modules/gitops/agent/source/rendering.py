@@ -111,7 +111,9 @@ _LOOKED = re.compile(
 _ABSOLUTE = re.compile(r"file:/|(?<![\w.:/-])/[\w.]")
 
 #: Pattern for a file that the program names, optionally with line and column.
-_PLACE = re.compile(r"[\w.-]+(?:/[\w.-]+)*\.(?:ya?ml|json|tpl|env)(?::\d+){0,2}")
+_PLACE = re.compile(
+    r"(?<![\w.-])[\w.-]+(?:/[\w.-]+)*\.(?:ya?ml|json|tpl|env)(?::\d+){0,2}"
+)
 
 #: Names of hooks that only ``helm test`` runs.
 _TESTS = ("test", "test-success", "test-failure")
