@@ -215,8 +215,8 @@ class SessionAuthenticator:
             for agent_id in tuple(given.rights):
                 await maybeDeferred(self.authorize_user, agent_id, secret.text)
         except CallError as error:
-            is_valid = self._now() < credential.signed_in.expires_at
-            if error.status is not Status.UNAVAILABLE or not is_valid:
+            # If the provider is away, the credential counts until `_expire`.
+            if error.status is not Status.UNAVAILABLE:
                 self._end_connections(given)
         else:
             # If the check has renewed the token, the next look checks the new one.
